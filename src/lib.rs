@@ -1,0 +1,6 @@
+//! GPT-2 on the reader's own GPU.
+#![warn(missing_docs)]
+
+pub mod error;
+pub mod tokenizer;
+pub mod trace;
