@@ -1,0 +1,377 @@
+// The page: wires the controls to the player and draws every panel from the player's state.
+
+import { AutoTokenizer, GPT2LMHeadModel } from "./gpt2.js";
+import { allIds, decodeTimes, lastStep } from "./fold.js";
+import { create as cachePanel, note as cacheNote } from "./panels/cache.js";
+import { create as codePanel, pythonScript } from "./panels/code.js";
+import { create as decodePanel } from "./panels/decode.js";
+import { create as outputPanel } from "./panels/output.js";
+import { create as prefillPanel, chosenText } from "./panels/prefill.js";
+import { create as stripPanel } from "./panels/strip.js";
+import { create as tabPanels } from "./panels/tabs.js";
+import { create as tokensPanel } from "./panels/tokens.js";
+import { Player } from "./player.js";
+import { fill, strings } from "./strings.js";
+import { onAppearance } from "./ui/canvas.js";
+import { $, el, placeMenus, setText } from "./ui/dom.js";
+import { bytes, count, median, ms, visible } from "./ui/format.js";
+import { create as keyHandler } from "./ui/keys.js";
+import * as link from "./ui/link.js";
+import { BUNDLED, create as modelMenu, title as modelTitle } from "./ui/models.js";
+import * as notice from "./ui/notice.js";
+import { create as optionMenu } from "./ui/options.js";
+import { create as sheet } from "./ui/sheet.js";
+import { create as tourGuide } from "./ui/tour.js";
+
+const TOP_LOGITS = 40;
+const STAGES = ["tokenize", "prefill", "decode", "detokenize"];
+
+fill(document);
+placeMenus();
+
+const prompt = $("#prompt");
+const player = new Player(redraw);
+let tokenizer = null;
+let model = null;
+let loading = null; // { abort, percent, source, dtype }
+let typed = null; // { tokens, ms }: live tokens of the prompt field
+let started = null; // what the run was started with: { prompt, forked }
+let announced = { run: -1, stage: null };
+
+// ---- what is drawn ----
+
+const app = { player, announce: notice.announce, fork, compareRun, get model() { return model; }, view };
+const panels = {
+  code: codePanel({ copyPython }),
+  tokenize: tokensPanel($("#stage-tokenize")),
+  prefill: prefillPanel($("#stage-prefill")),
+  cache: cachePanel($("#stage-cache"), app),
+  decode: decodePanel($("#stage-decode"), { fork }),
+  detokenize: outputPanel($("#stage-detokenize"), { seekToken }),
+  strip: stripPanel($("#strip"), player),
+  tabs: tabPanels({ ...app, openTrace, copyLink }),
+};
+const more = sheet((stage) => panels[stage].table(view()), { cache: () => [cacheNote()] });
+
+/** Everything a panel may draw from. */
+function view() {
+  const { state, meta, status } = player;
+  const recorded = meta?.source === "recorded";
+  const shown = state.tokens.length > 0 || player.active;
+  const typing = !shown || (!player.active && !recorded && prompt.value !== started?.prompt);
+  return {
+    state, recorded, model: recorded ? null : model, run: player.runs, status, typing,
+    config: recorded ? meta.config : (model?.config ?? null),
+    device: recorded ? meta.device : model?.device_info,
+    kv_bytes: 4,
+    tokens: typing ? (typed?.tokens ?? null) : state.tokens,
+    tokenize_ms: typing ? (typed?.ms ?? null) : state.tokenize_ms,
+    forked: !typing && (meta?.forked ?? false),
+    promptText: recorded ? (meta.options?.prompt ?? textOf(state.tokens)) : (started?.text ?? textOf(state.tokens)),
+    can_fork: !recorded && !!model && status !== "running" && !!lastStep(state),
+    at_end: player.atEnd,
+  };
+}
+
+/** The text of tokens whose spans may share characters. */
+function textOf(tokens) {
+  return tokenizer ? tokenizer.decode(tokens.map((token) => token.id)) : tokens.map((token) => token.text).join("");
+}
+
+let frame = 0;
+/** Draws at the next frame; many events in one frame are one drawing. */
+function redraw() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    draw();
+  });
+  announceStage();
+}
+
+function draw() {
+  const now = view();
+  for (const panel of Object.values(panels)) panel.draw(now);
+  more.draw();
+  light(now);
+  drawControls(now);
+}
+
+/** Lights the stage that runs. Between a decode step and its text the GPU is already at the next step. */
+function light({ state, status }) {
+  const running = status === "running" && player.atEnd;
+  const stage = running && state.steps.length ? "decode" : running && !state.stage ? "tokenize" : state.stage;
+  for (const name of STAGES) {
+    const row = $(`#stage-${name}`);
+    row.classList.toggle("lit", name === stage);
+    row.classList.toggle("ran", ran(state, name));
+  }
+}
+
+function ran(state, stage) {
+  return { tokenize: state.tokenize_ms !== null, prefill: !!state.prefilled, decode: state.steps.length > 1, detokenize: state.texts.length > 0 }[stage];
+}
+
+function drawControls({ recorded, status }) {
+  const ready = !!model || recorded;
+  const label = status === "running" ? strings.buttons.pause
+    : status === "paused" && !changedSinceStart() ? (recorded && player.cursor === 0 ? strings.buttons.play : strings.buttons.resume)
+    : loading && !ready ? strings.buttons.loading(loading.percent) : recorded ? strings.buttons.play : strings.buttons.generate;
+  setText($("#generate"), label);
+  $("#generate").classList.toggle("pausing", status === "running");
+  $("#generate").disabled = !ready;
+  $("#next-token").disabled = !ready || (recorded && player.atEnd);
+  $("#next-stage").disabled = !ready || (recorded && player.atEnd);
+  $("#stop").disabled = !player.active;
+  const badge = $("#recorded-badge");
+  badge.hidden = !recorded;
+  if (recorded) setText(badge, strings.notice.recorded(notice.deviceName(player.meta.device), (player.meta.created ?? "").slice(0, 10)));
+}
+
+// ---- what is said: one line a stage ----
+
+function announceStage() {
+  const { state, status } = player;
+  if (announced.run !== player.runs) announced = { run: player.runs, stage: null };
+  const stepping = status === "paused";
+  const key = stepping ? `${state.stage}/${player.cursor}` : state.stage === "detokenize" ? "decode" : state.stage;
+  if (!key || key === announced.stage) return;
+  announced.stage = key;
+  const said = lines[state.stage]?.(state, stepping);
+  if (said) notice.announce(said);
+}
+
+const lines = {
+  tokenize: (state) => strings.tokenize.said(strings.tokenize.tokens(count(state.tokens.length)), state.tokens.slice(0, 12).map((token) => visible(token.text, token.bytes)).join(" ")),
+  prefill: ({ prefilled }) => prefilled && strings.prefill.said(ms(prefilled.ms), strings.prefill.rows(count(prefilled.rows)), strings.prefill.passes(prefilled.chunks), chosenText(prefilled)),
+  decode: (state, stepping) => stepping && strings.decode.said_step(chosenText(lastStep(state)), count(lastStep(state).past_len)),
+  detokenize: (state, stepping) => stepping && strings.detokenize.said(state.texts.at(-1).text || hexHeld(state)),
+  done: (state) => [
+    state.steps.length > 1 ? strings.decode.said(count(state.steps.length - 1), ms(median(decodeTimes(state)))) : "",
+    strings.detokenize.said(state.text), state.done ? strings.finish[state.done.finish_reason] : state.error.message,
+  ].join(" "),
+};
+
+const hexHeld = (state) => `${strings.detokenize.waiting_some} (${state.texts.at(-1).pending_bytes.length})`;
+
+// ---- tokens while typing ----
+
+function typeTokens() {
+  if (!tokenizer) return;
+  const from = performance.now();
+  try {
+    const tokens = tokenizer.tokens(prompt.value);
+    typed = { tokens, ms: performance.now() - from };
+    const max = model?.config.n_positions;
+    if (max && tokens.length > max) notice.show(strings.notice.option[0], strings.prompt.too_long(count(tokens.length), count(max)));
+    else notice.hide();
+  } catch (error) {
+    notice.showError(error, "run");
+  }
+  redraw();
+}
+
+let typing = 0;
+prompt.addEventListener("input", () => {
+  clearTimeout(typing);
+  // A very long prompt is tokenized when the typing pauses.
+  if (prompt.value.length < 2000) typeTokens();
+  else typing = setTimeout(typeTokens, 250);
+});
+prompt.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  $("#controls").requestSubmit($("#generate").disabled ? null : $("#generate"));
+});
+
+const examples = $("#examples");
+examples.append(el("option", { value: "" }, strings.prompt.choose), ...strings.prompt.list.map(([title], index) => el("option", { value: index }, title)));
+examples.addEventListener("change", () => {
+  if (examples.value !== "") prompt.value = strings.prompt.list[examples.value][1];
+  examples.value = "";
+  typeTokens();
+});
+
+// ---- running ----
+
+const options = optionMenu({ changed: redraw, setPace: (pace) => (player.pace = pace) });
+
+function changedSinceStart() {
+  return player.live && started && !started.forked && prompt.value !== started.prompt;
+}
+
+/** Generate, Pause, Continue or Play: what the primary button says. */
+async function primary() {
+  if (player.status === "running") return player.pause();
+  if (player.status === "paused" && !changedSinceStart()) return player.go("end");
+  if (player.meta?.source === "recorded") {
+    player.seek(0);
+    return player.go("end");
+  }
+  return begin("end");
+}
+
+/** Next token and Next stage: the first press starts a run. */
+async function stepOn(until) {
+  const more = player.active || !player.atEnd;
+  if (more && !changedSinceStart()) return player.go(until);
+  return begin(until);
+}
+
+async function begin(until) {
+  if (!model) return;
+  await run({ prompt: prompt.value, ...options.read() }, { prompt: prompt.value, text: prompt.value }, {}, until);
+}
+
+async function run(request, start, meta, until) {
+  options.clearAll();
+  notice.hide();
+  const kept = started;
+  started = start;
+  const about = { model: model.name, config: model.config, device: model.device_info, options: request, ...meta };
+  try {
+    await player.start(model, { top_logits: TOP_LOGITS, ...request }, about, until);
+  } catch (error) {
+    started = kept;
+    refuse(error);
+  }
+  finish();
+}
+
+function refuse(error) {
+  if ((error.code === "bad-option" || error.code === "prompt-too-long") && options.refuse(error.message)) return;
+  notice.showError(error, error.code === "bad-option" ? "option" : "run", recovery(error));
+}
+
+/** After a run: what it warned about, the seed it used, or why it failed. */
+function finish() {
+  const { done, error } = player.state;
+  if (done) {
+    options.showSeed(done.seed);
+    if (done.warnings.length) notice.show(strings.notice.warnings, done.warnings.join(" "));
+  }
+  if (error) refuse(error);
+  redraw();
+}
+
+function recovery(error) {
+  return error.code === "device-lost" ? [[strings.buttons.restart, () => load(model?.name ?? BUNDLED, model?.dtype ?? "fp32")]] : [];
+}
+
+/** Continues from the shown step with another id. The engine reuses the common prefix of its cache. */
+async function fork(id) {
+  const { state } = player;
+  const ids = allIds(state).slice(0, -1);
+  const { max_new_tokens, ...rest } = options.read();
+  if (player.active) await player.stop();
+  const request = { input_ids: [...ids, id], past_key_values: "reuse", max_new_tokens, ...rest };
+  await run(request, { prompt: prompt.value, text: null, forked: true }, { forked: true }, "end");
+  const prefill = player.state.prefilled;
+  if (prefill) notice.announce(strings.decode.forked(player.state.reused, player.state.input_len));
+}
+
+/** Shows the step that made a token of the text. */
+function seekToken(index) {
+  const at = player.events.findIndex((event) => event.type === "text" && event.index === index);
+  if (at >= 0) player.seek(at + 1);
+}
+
+/** Runs the prompt to the end with one more option, for the comparison. */
+async function compareRun(extra) {
+  await run({ prompt: prompt.value, ...options.read(), ...extra }, { prompt: prompt.value, text: prompt.value }, {}, "end");
+  return { events: player.events, error: player.state.error };
+}
+
+$("#controls").addEventListener("submit", (event) => {
+  event.preventDefault();
+  primary();
+});
+$("#next-token").addEventListener("click", () => stepOn("token"));
+$("#next-stage").addEventListener("click", () => stepOn("stage"));
+$("#stop").addEventListener("click", () => player.stop());
+
+const keys = keyHandler({
+  g: primary, n: () => stepOn("token"), s: () => stepOn("stage"), x: () => player.stop(),
+  ArrowLeft: () => player.step(-1), ArrowRight: () => player.step(1), Home: () => player.seek(0), End: () => player.seek(player.events.length),
+});
+
+// ---- sharing ----
+
+function currentRequest() {
+  return { prompt: prompt.value, options: options.read() };
+}
+
+function copyPython() {
+  const { prompt: text, options: chosen } = currentRequest();
+  return navigator.clipboard.writeText(pythonScript(model?.name ?? BUNDLED, text, chosen));
+}
+
+function copyLink() {
+  const { prompt: text, options: chosen } = currentRequest();
+  const other = model && model.name !== BUNDLED ? model.name : null;
+  history.replaceState(null, "", link.write(text, chosen, other));
+  return navigator.clipboard.writeText(location.href);
+}
+
+async function openTrace(trace) {
+  await player.load(trace);
+  started = null;
+  notice.hide();
+}
+
+// ---- the model ----
+
+const models = modelMenu({ load, cancel: () => loading?.abort.abort() });
+
+async function load(source, dtype) {
+  loading?.abort.abort();
+  await player.clear();
+  const mine = (loading = { abort: new AbortController(), percent: null });
+  notice.hide();
+  const old = model;
+  model = null;
+  notice.device(null);
+  models.loading(null);
+  redraw();
+  try {
+    await old?.dispose();
+    const signal = mine.abort.signal;
+    tokenizer = await AutoTokenizer.from_pretrained(source, { signal });
+    typeTokens();
+    const fresh = await GPT2LMHeadModel.from_pretrained(source, { dtype, signal, progress_callback: (info) => progress(mine, info) });
+    if (mine !== loading) return void fresh.dispose();
+    model = fresh;
+    models.loaded(model);
+    notice.device(model.device_info, model.dtype);
+  } catch (error) {
+    if (mine !== loading) return;
+    models.none();
+    notice.device(null, null, null, true);
+    if (error.code !== "aborted") notice.showError(error, "load", [[strings.buttons.try_again, () => load(source, dtype)], ...recordingAction()]);
+  } finally {
+    if (mine === loading) loading = null;
+    redraw();
+  }
+}
+
+function recordingAction() {
+  return panels.tabs.playBundled ? [[strings.buttons.play_recording, panels.tabs.playBundled]] : [];
+}
+
+function progress(mine, { status, file, loaded, total }) {
+  if (status !== "progress" || !file.endsWith(".safetensors") || mine !== loading) return;
+  mine.percent = total ? Math.floor((100 * loaded) / total) : null;
+  models.loading(mine.percent);
+  redraw();
+}
+
+// ---- start ----
+
+const tour = tourGuide();
+$("#foot").append(strings.foot, el("button", { type: "button", class: "link", click: () => keys.show() }, strings.keys.button), el("button", { type: "button", class: "link", click: () => tour.start() }, strings.tour.again));
+const shared = link.read(location.hash);
+prompt.value = shared?.prompt ?? strings.prompt.list[0][1];
+if (shared) options.write(shared.options);
+if (shared?.model) models.offer(shared.model);
+onAppearance(draw);
+draw();
+load(BUNDLED, "fp32");
