@@ -12,6 +12,7 @@ import { create as tabPanels } from "./panels/tabs.js";
 import { create as tokensPanel } from "./panels/tokens.js";
 import { Player } from "./player.js";
 import { fill, strings } from "./strings.js";
+import { read as readTrace } from "./trace_file.js";
 import { onAppearance } from "./ui/canvas.js";
 import { $, el, placeMenus, setText } from "./ui/dom.js";
 import { bytes, count, median, ms, visible } from "./ui/format.js";
@@ -40,7 +41,7 @@ let announced = { run: -1, stage: null };
 
 // ---- what is drawn ----
 
-const app = { player, announce: notice.announce, fork, compareRun, get model() { return model; }, view };
+const app = { player, announce: notice.announce, compareRun, openTrace, playBundled, copyLink, view, get model() { return model; } };
 const panels = {
   code: codePanel({ copyPython }),
   tokenize: tokensPanel($("#stage-tokenize")),
@@ -49,7 +50,7 @@ const panels = {
   decode: decodePanel($("#stage-decode"), { fork }),
   detokenize: outputPanel($("#stage-detokenize"), { seekToken }),
   strip: stripPanel($("#strip"), player),
-  tabs: tabPanels({ ...app, openTrace, copyLink }),
+  tabs: tabPanels(app),
 };
 const more = sheet((stage) => panels[stage].table(view()), { cache: () => [cacheNote()] });
 
@@ -79,12 +80,18 @@ function textOf(tokens) {
 }
 
 let frame = 0;
-/** Draws at the next frame; many events in one frame are one drawing. */
+let cost = 0;
+let shownStatus = null;
+/** Draws at the next frame; many events in one frame are one drawing, and drawing takes at most a third of the time. */
 function redraw() {
-  frame ||= requestAnimationFrame(() => {
+  frame ||= setTimeout(() => requestAnimationFrame(() => {
     frame = 0;
+    const from = performance.now();
     draw();
-  });
+    cost = performance.now() - from;
+  }), player.status === "running" ? 2 * cost : 0);
+  // The buttons say at once what a press does now.
+  if (player.status !== shownStatus) drawControls(view());
   announceStage();
 }
 
@@ -112,6 +119,7 @@ function ran(state, stage) {
 }
 
 function drawControls({ recorded, status }) {
+  shownStatus = status;
   const ready = !!model || recorded;
   const label = status === "running" ? strings.buttons.pause
     : status === "paused" && !changedSinceStart() ? (recorded && player.cursor === 0 ? strings.buttons.play : strings.buttons.resume)
@@ -277,7 +285,11 @@ function seekToken(index) {
 
 /** Runs the prompt to the end with one more option, for the comparison. */
 async function compareRun(extra) {
-  await run({ prompt: prompt.value, ...options.read(), ...extra }, { prompt: prompt.value, text: prompt.value }, {}, "end");
+  const chosen = options.read();
+  // A seed means something only when sampling.
+  const { seed, ...rest } = extra;
+  if (chosen.do_sample) rest.seed = seed ?? chosen.seed;
+  await run({ prompt: prompt.value, ...chosen, ...rest }, { prompt: prompt.value, text: prompt.value }, {}, "end");
   return { events: player.events, error: player.state.error };
 }
 
@@ -346,15 +358,20 @@ async function load(source, dtype) {
     if (mine !== loading) return;
     models.none();
     notice.device(null, null, null, true);
-    if (error.code !== "aborted") notice.showError(error, "load", [[strings.buttons.try_again, () => load(source, dtype)], ...recordingAction()]);
+    if (error.code !== "aborted") notice.showError(error, "load", [[strings.buttons.try_again, () => load(source, dtype)], [strings.buttons.play_recording, playBundled]]);
   } finally {
     if (mine === loading) loading = null;
     redraw();
   }
 }
 
-function recordingAction() {
-  return panels.tabs.playBundled ? [[strings.buttons.play_recording, panels.tabs.playBundled]] : [];
+/** Plays the recorded run that comes with the page: a real one, made on the device that its badge names. */
+async function playBundled() {
+  const url = new URL("recorded.json", import.meta.url);
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(strings.trace.bundled_missing);
+  await openTrace(readTrace(await response.text()));
+  await player.go("end");
 }
 
 function progress(mine, { status, file, loaded, total }) {

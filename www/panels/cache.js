@@ -2,7 +2,7 @@
 
 import { strings } from "../strings.js";
 import { lastStep } from "../fold.js";
-import { begin, cell, colour } from "../ui/canvas.js";
+import { begin, cell, colour, sizeOf } from "../ui/canvas.js";
 import { el, setText } from "../ui/dom.js";
 import { bytes, count, number } from "../ui/format.js";
 
@@ -82,14 +82,15 @@ export function create(section, app) {
   function shape(view) {
     if (!view?.config) return null;
     const rows = 2 * view.config.n_layer;
-    const columns = Math.max(1, Math.floor((canvas.clientWidth - LEFT) / COLUMN));
+    const { width, height } = sizeOf(canvas);
+    const columns = Math.max(1, Math.floor((width - LEFT) / COLUMN));
     const past = lastStep(view.state)?.past_len ?? 0;
     const capacity = view.config.n_positions;
     const follow = focus.on ? focus.position + 1 : past + 2;
     // The window moves in half-widths, so that it stays still for many tokens.
     const half = Math.max(1, columns >> 1);
     const from = follow <= columns ? 0 : Math.min(Math.max(0, capacity - columns), Math.ceil((follow - columns) / half) * half);
-    return { rows, columns: Math.min(columns, capacity), past, capacity, from, high: (canvas.clientHeight - 6) / rows };
+    return { rows, columns: Math.min(columns, capacity), past, capacity, from, high: (height - 6) / rows };
   }
 
   function draw(view) {
@@ -116,13 +117,14 @@ export function create(section, app) {
     const filled = step ? step.past_len : state.rows_done;
     const [from, to] = step && step.past_len ? step.kv_written : [0, 0];
     const gap = at.high > 5 ? 2 : at.high > 3 ? 1 : 0.5;
+    const labelled = 2 * Math.ceil(10 / (2 * at.high));
     context.textBaseline = "middle";
     for (let row = 0; row < at.rows; row++) {
       const y = row * at.high;
-      if (at.high >= 10 || row % 4 === 0) {
+      if (row % labelled === 0) {
         context.fillStyle = colour("soft");
-        context.font = `9.5px ${colour("sans")}`;
-        context.fillText(`${row % 2 ? "V" : "K"}${row >> 1}`, 0, y + at.high / 2);
+        context.font = `9px ${colour("sans")}`;
+        context.fillText(`KV${row >> 1}`, 0, y + at.high + 0.5);
       }
       for (let column = 0; column < at.columns; column++) {
         const position = at.from + column;

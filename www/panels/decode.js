@@ -37,8 +37,9 @@ export function create(section, { fork }) {
     enabled = view.can_fork;
     if (!step) return list.replaceChildren(el("span", { class: "hint" }, words.empty));
     const top = Math.max(...step.candidates.map((candidate) => candidate.probability), 1e-9);
-    list.replaceChildren(...step.candidates.map((candidate, rank) => row(step, candidate, rank, top, enabled)),
+    list.replaceChildren(
       ...(step.candidates.some((candidate) => candidate.id === step.token_id) ? [] : [unlisted(step, state)]),
+      ...step.candidates.map((candidate, rank) => row(step, candidate, rank, top, enabled)),
       el("span", { class: "hint" }, `${where(step)} · ${words.summary(count(step.kept), percent(step.rest))}`));
     if (focused !== null) (list.querySelector(`[data-id="${focused}"]`) ?? list.querySelector(".candidate"))?.focus();
   }

@@ -1,7 +1,7 @@
 // 2 Prefill: every prompt row through every layer, and what came out of the last row.
 
 import { strings } from "../strings.js";
-import { begin, cell, colour } from "../ui/canvas.js";
+import { begin, cell, colour, sizeOf } from "../ui/canvas.js";
 import { el, setText } from "../ui/dom.js";
 import { bytes, count, flops, ms, number, percent, visible } from "../ui/format.js";
 
@@ -14,17 +14,22 @@ export function create(section) {
   const big = cost.appendChild(el("strong"));
   const small = cost.appendChild(el("p"));
   const first = cost.appendChild(el("p"));
+  let painted = "";
 
   function draw(view) {
     const { state } = view;
     const step = state.prefilled;
     const layers = view.config?.n_layer ?? 0;
-    paint(canvas, state, layers);
-    canvas.setAttribute("aria-label", words.picture(count(state.input_len), layers, count(state.rows_done)));
     setText(caption, said(state, step, layers));
     setText(big, step ? ms(step.ms) : "");
     setText(small, step ? speed(step) : "");
     setText(first, step ? words.chosen(chosenText(step, state.texts[0])) : "");
+    const { width, height } = sizeOf(canvas);
+    const key = [state.rows_done, state.input_len, state.reused, layers, width, height, colour("prefill")].join();
+    if (key === painted) return;
+    painted = key;
+    paint(canvas, state, layers);
+    canvas.setAttribute("aria-label", words.picture(count(state.input_len), layers, count(state.rows_done)));
   }
 
   return { draw, table };
@@ -47,7 +52,8 @@ function speed(step) {
 /** Text of the token that a step picked: of its candidates, or of the detokenizer when it is not listed. */
 export function chosenText(step, textEvent) {
   const listed = step.candidates.find((candidate) => candidate.id === step.token_id);
-  return visible(textEvent?.text || listed?.text || `id ${step.token_id}`, textEvent?.bytes);
+  const text = textEvent?.text || listed?.text;
+  return text ? visible(text, textEvent?.bytes) : textEvent ? visible("\ufffd", textEvent.bytes) : `id ${step.token_id}`;
 }
 
 /** Rows are layers, columns are prompt positions; what was reused from the cache is hollow. */

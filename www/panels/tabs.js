@@ -2,8 +2,13 @@
 
 import { strings } from "../strings.js";
 import { $, el, roving } from "../ui/dom.js";
+import { create as attention } from "./attention.js";
+import { create as compare } from "./compare.js";
+import { create as memory } from "./memory.js";
+import { create as time } from "./time.js";
+import { create as trace } from "./trace.js";
 
-const MAKERS = {};
+const MAKERS = { compare, time, attention, memory, trace };
 
 export function create(app) {
   const bar = $("#tabs");
@@ -32,11 +37,11 @@ export function create(app) {
     if (asked && bar.getBoundingClientRect().top > innerHeight - 240) bar.scrollIntoView({ block: "center", behavior: "smooth" });
   }
 
-  if (names.length) show(names[0], false);
+  show(names[0], false);
   return {
     draw(view) {
       last = view;
-      made[open]?.draw(view);
+      made[open].draw(view);
     },
   };
 }

@@ -18,13 +18,25 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   colours.clear();
   for (const redraw of listeners) redraw();
 });
-new ResizeObserver(() => {
+
+const sizes = new WeakMap();
+const observer = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) sizes.set(target, { width: contentRect.width, height: contentRect.height });
   for (const redraw of listeners) redraw();
-}).observe(document.documentElement);
+});
+
+/** Width and height in CSS pixels. Remembered, because asking the layout in the middle of drawing is slow. */
+export function sizeOf(canvas) {
+  if (!sizes.has(canvas)) {
+    sizes.set(canvas, { width: canvas.clientWidth, height: canvas.clientHeight });
+    observer.observe(canvas);
+  }
+  return sizes.get(canvas);
+}
 
 /** A cleared context scaled to CSS pixels, with the canvas's width and height. */
 export function begin(canvas) {
-  const { clientWidth: width, clientHeight: height } = canvas;
+  const { width, height } = sizeOf(canvas);
   const scale = devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
     canvas.width = Math.round(width * scale);
@@ -33,14 +45,15 @@ export function begin(canvas) {
   const context = canvas.getContext("2d");
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
-  context.font = `11px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
+  context.font = `11px ${colour("sans")}`;
   return { context, width, height };
 }
 
-/** A small rectangle with rounded corners. */
+/** A small rectangle, with rounded corners where they can be seen. */
 export function cell(context, x, y, width, height, fill) {
   context.fillStyle = fill;
+  if (width < 5 || height < 5) return context.fillRect(x, y, Math.max(width, 0.5), height);
   context.beginPath();
-  context.roundRect(x, y, Math.max(width, 0.5), height, Math.min(2, width / 3, height / 3));
+  context.roundRect(x, y, width, height, 2);
   context.fill();
 }

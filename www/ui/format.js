@@ -6,11 +6,19 @@ export function number(value, digits = 2) {
   if (value !== 0 && Math.abs(value) < 1e-4) return value.toExponential(0);
   const size = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
   const decimals = Math.max(0, Math.min(6, digits - 1 - size));
-  return Number(value.toPrecision(Math.max(digits, 2))).toLocaleString("en-US", { minimumFractionDigits: Math.min(decimals, 2), maximumFractionDigits: decimals });
+  return formatter(decimals).format(Number(value.toPrecision(Math.max(digits, 2))));
+}
+
+const formatters = new Map();
+function formatter(decimals) {
+  if (!formatters.has(decimals)) {
+    formatters.set(decimals, new Intl.NumberFormat("en-US", { minimumFractionDigits: Math.min(decimals, 2), maximumFractionDigits: decimals }));
+  }
+  return formatters.get(decimals);
 }
 
 /** A whole number with thousands separators. */
-export const count = (value) => Math.round(value).toLocaleString("en-US");
+export const count = (value) => formatter(0).format(Math.round(value));
 
 /** Milliseconds in the unit that fits. */
 export function ms(value) {
