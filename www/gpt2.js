@@ -61,14 +61,20 @@ export const AutoTokenizer = {
 function sharedTokenizer(folder, progress_callback, signal, optional) {
   const key = folder.url.href;
   if (!tokenizers.has(key)) {
-    const pending = (async () => {
-      const [wasm, bytes] = await Promise.all([loadEngine(), smallFile(folder, "tokenizer.json", progress_callback, signal, optional)]);
-      return bytes && new Tokenizer(wasm.Tokenizer.from_json(bytes));
-    })();
+    const pending = readTokenizer(folder, progress_callback, signal, optional);
     tokenizers.set(key, pending);
     pending.then((tokenizer) => tokenizer ?? tokenizers.delete(key), () => tokenizers.delete(key));
   }
   return tokenizers.get(key);
+}
+
+/** `tokenizer.json`, or the older pair of `vocab.json` and `merges.txt`; null when `optional` and there is neither. */
+async function readTokenizer(folder, progress_callback, signal, optional) {
+  const small = (file, may_lack) => smallFile(folder, file, progress_callback, signal, may_lack);
+  const [wasm, whole] = await Promise.all([loadEngine(), small("tokenizer.json", true)]);
+  if (whole) return new Tokenizer(wasm.Tokenizer.from_json(whole));
+  const vocab = await small("vocab.json", optional);
+  return vocab && new Tokenizer(wasm.Tokenizer.from_vocab_and_merges(vocab, await small("merges.txt", false)));
 }
 
 async function smallFile(folder, file, progress_callback, signal, optional) {
@@ -118,9 +124,9 @@ class Tokenizer {
   get vocab_size() {
     return this.#inner.vocab_size;
   }
-  /** The engine's own handle, for the model that is loaded with this tokenizer. */
-  get handle() {
-    return this.#inner;
+  /** A second handle on the same tokenizer, for a model to own. */
+  share() {
+    return this.#inner.share();
   }
 }
 
@@ -155,7 +161,7 @@ export class GPT2LMHeadModel {
       try {
         const tokenizer = await sharedTokenizer(folder, progress_callback, signal, true);
         await pushWeights(wasm, loader, folder, progress_callback, signal);
-        const model = new GPT2LMHeadModel(await loader.finish(tokenizer?.handle), tokenizer, folder.name);
+        const model = new GPT2LMHeadModel(await loader.finish(tokenizer?.share()), tokenizer, folder.name);
         progress_callback?.({ status: "ready", model: folder.name });
         return model;
       } catch (error) {
@@ -174,17 +180,15 @@ export class GPT2LMHeadModel {
     this.#inner = inner;
     this.tokenizer = tokenizer ?? null;
     this.name = name;
-    this.past_key_values = { get_seq_length: () => call(() => inner.get_seq_length()) };
-  }
-
-  get config() {
-    return call(() => this.#inner.config);
-  }
-  get dtype() {
-    return call(() => this.#inner.dtype);
-  }
-  get device_info() {
-    return call(() => this.#inner.device_info);
+    this.config = inner.config;
+    this.dtype = inner.dtype;
+    this.device_info = inner.device_info;
+    this.past_key_values = {
+      /** Cached positions. */
+      get_seq_length: () => call(() => inner.get_seq_length()),
+      /** Bytes of one position: all layers, K and V. */
+      position_bytes: () => call(() => inner.position_bytes()),
+    };
   }
   /** What the engine did since loading: submits, passes, dispatches, bytes and so on. */
   counters() {

@@ -64,7 +64,6 @@ function view() {
     state, recorded, model: recorded ? null : model, run: player.runs, status, typing,
     config: recorded ? meta.config : (model?.config ?? null),
     device: recorded ? meta.device : model?.device_info,
-    kv_bytes: 4,
     tokens: typing ? (typed?.tokens ?? null) : state.tokens,
     tokenize_ms: typing ? (typed?.ms ?? null) : state.tokenize_ms,
     forked: !typing && (meta?.forked ?? false),

@@ -80,10 +80,12 @@ export const strings = {
 
   cache: {
     title: "· the KV cache",
-    none: "Empty: nothing has run yet.",
+    none: "Empty: no model is loaded.",
+    capacity: (capacity, each) => `0 of ${capacity} positions · ${each} for each`,
+    padded: (past, capacity, each, total) => `${past} of ${capacity} positions · ${past} × ${each} = ${total}`,
     size: (past, capacity, L, C, bytes, total) => `${past} of ${capacity} positions · ${L} × 2 × ${C} × ${past} × ${bytes} B = ${total}`,
     window: (from, to, capacity) => `positions ${from}–${to} of ${capacity}`,
-    step: (written, bytes, read) => `this step wrote ${written} (${bytes}) and read ${read}`,
+    step: (written, bytes, read) => `this step wrote ${written} (${bytes}) and read ${read}; its Q is dropped`,
     wrote: (n) => (n === 1 ? "1 column" : `${n} columns`),
     off: "use_cache is false: keys and values were scratch, nothing is kept.",
     q: "Q is not here: a query is used once, in its own step, and thrown away. Only K and V are read again.",
@@ -111,6 +113,7 @@ export const strings = {
     summary: (kept, rest) => `${kept} ids kept · ${rest} on ids not listed`,
     from_prefill: "from prefill's last row",
     step: (index) => `step ${index}`,
+    part: (id) => `part of a character, ${id}`,
     fork: (text) => `Fork here: continue with ${text} instead`,
     forked: (reused, all) => `Forked: ${reused} of ${all} positions were reused, ${all - reused} computed.`,
     gpu: (gpu, tpot) => `GPU ${gpu} · TPOT ${tpot}`,
@@ -207,7 +210,7 @@ export const strings = {
     size: (layers, heads, width, positions, bytes) => `${layers} layers, ${heads} heads, width ${width}, ${positions} positions; ${bytes} of weights on the GPU.`,
     other: "Another GPT-2",
     address: "Address of a folder",
-    address_help: "A folder with config.json, tokenizer.json and model.safetensors, on this site or on a host that lets other sites read its files. OpenAI's GPT-2 (124M, 548 MB to download) is at the address below.",
+    address_help: "A folder with config.json, tokenizer.json and model.safetensors, on this site or on a host that lets other sites read its files. For OpenAI's GPT-2 (124M, 548 MB to download) fill in its address and press Load.",
     gpt2_address: "https://huggingface.co/openai-community/gpt2/resolve/main/",
     fill: "Fill in GPT-2 124M",
     dtype: "Numbers in",
@@ -239,6 +242,7 @@ export const strings = {
   },
 
   notice: {
+    "prompt-too-long": ["The prompt is too long", ""],
     "insecure-context": ["WebGPU is hidden here", "Browsers offer WebGPU only on https and on localhost. Open this page over https, or serve it on your own machine."],
     "no-webgpu": ["This browser has no WebGPU", "Use a current Chrome, Edge, Safari or Firefox. The tokenizer works without it."],
     "no-adapter": ["No GPU answered", "The browser has WebGPU but found no adapter. Turn on hardware acceleration in its settings, update the graphics driver, or try another browser. The tokenizer works without it."],

@@ -136,6 +136,7 @@ export function create(section, app) {
     }
     context.globalAlpha = 1;
     outline(context, at, from, to, height);
+    query(context, at, to, height);
     overview(context, at, state, filled, width, height);
     if (focus.on) {
       context.strokeStyle = colour("ink");
@@ -152,6 +153,20 @@ export function create(section, app) {
     context.strokeStyle = colour("ink");
     context.lineWidth = 1.25;
     context.strokeRect(LEFT + (left - at.from) * COLUMN - 1, 0.6, (right - left) * COLUMN, height - 6.5);
+  }
+
+  /** This step's queries: beside the column it wrote, dashed because they are not kept. */
+  function query(context, at, to, height) {
+    if (to <= at.from || to >= at.from + at.columns) return;
+    const x = LEFT + (to - at.from) * COLUMN;
+    context.fillStyle = colour("panel");
+    context.fillRect(x, 0, COLUMN - 2, height - 6);
+    context.strokeStyle = context.fillStyle = colour("soft");
+    context.setLineDash([2, 2]);
+    context.strokeRect(x + 0.5, 0.6, COLUMN - 3, height - 6.5);
+    context.setLineDash([]);
+    context.font = `9.5px ${colour("sans")}`;
+    context.fillText("Q", x + 2, (height - 6) / 2);
   }
 
   /** The whole capacity to scale along the bottom, with the window that is shown above. */
@@ -186,13 +201,18 @@ export function create(section, app) {
   return { draw, table };
 }
 
-/** Bytes of one position in all layers, K and V. */
-export function column({ config, kv_bytes }) {
-  return config.n_layer * 2 * config.n_embd * kv_bytes;
+/** Bytes of one position in all layers, K and V: as the engine allocated them, in fp32 for a recording. */
+export function column({ config, model }) {
+  return model ? model.past_key_values.position_bytes() : config.n_layer * 2 * config.n_embd * 4;
 }
 
 function sizeText(view, at) {
-  return words.size(count(at.past), count(at.capacity), view.config.n_layer, view.config.n_embd, view.kv_bytes, bytes(at.past * column(view)));
+  const each = column(view);
+  if (!at.past) return words.capacity(count(at.capacity), bytes(each));
+  const number_bytes = each / (view.config.n_layer * 2 * view.config.n_embd);
+  // Heads of a size that is no multiple of 4 are padded: then the product of the shapes is not the size.
+  if (!Number.isInteger(number_bytes)) return words.padded(count(at.past), count(at.capacity), bytes(each), bytes(at.past * each));
+  return words.size(count(at.past), count(at.capacity), view.config.n_layer, view.config.n_embd, number_bytes, bytes(at.past * each));
 }
 
 function table(view) {

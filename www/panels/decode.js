@@ -47,6 +47,8 @@ export function create(section, { fork }) {
   return { draw, table };
 }
 
+/** A candidate's text; the event does not hold the bytes of one that is only a part of a character. */
+export const candidateText = ({ id, text }) => (text.includes("\ufffd") ? words.part(id) : visible(text));
 const where = (step) => (step.type === "prefilled" ? words.from_prefill : words.step(step.index));
 
 function cost_line(step, times) {
@@ -57,7 +59,7 @@ function cost_line(step, times) {
 
 function row(step, candidate, rank, top, can_fork) {
   const chosen = candidate.id === step.token_id;
-  const text = visible(candidate.text);
+  const text = candidateText(candidate);
   const state = chosen ? words.chosen : candidate.removed_by ? words.removed[candidate.removed_by] : "";
   const title = `id ${candidate.id} · logit ${number(candidate.logit, 4)}${can_fork && !chosen ? ` · ${words.fork(text)}` : ""}`;
   return el("button", {
@@ -91,7 +93,7 @@ function paintTimes(canvas, times) {
 function table({ state }) {
   const step = lastStep(state);
   const rows = (step?.candidates ?? []).map((candidate, rank) => [
-    String(rank + 1), visible(candidate.text), String(candidate.id), number(candidate.logit, 4), percent(candidate.probability),
+    String(rank + 1), candidateText(candidate), String(candidate.id), number(candidate.logit, 4), percent(candidate.probability),
     candidate.id === step.token_id ? words.chosen : candidate.removed_by ? words.removed[candidate.removed_by] : "",
   ]);
   return { columns: words.columns, rows, numbers: [3, 4] };

@@ -5,9 +5,9 @@ import { $, el, setText } from "./dom.js";
 
 const words = strings.options;
 
-/** Name, kind, what the page starts with, and attributes of the control. */
+/** Name, kind, what the page starts with, attributes of the control, and Hugging Face's default where it is another. */
 const FIELDS = [
-  ["max_new_tokens", "number", 24, { min: 1, step: 1 }],
+  ["max_new_tokens", "number", 24, { min: 1, step: 1 }, 20],
   ["do_sample", "checkbox", false],
   ["temperature", "number", 1, { min: 0, step: 0.1 }],
   ["top_k", "number", 50, { min: 0, step: 1 }],
@@ -26,7 +26,7 @@ export function create({ changed, setPace }) {
   const wrongs = {};
   const seedNote = el("p", { hidden: true });
   menu.append(el("h2", {}, words.title));
-  for (const [name, kind, value, attributes] of FIELDS) {
+  for (const [name, kind, value, attributes, usual = value] of FIELDS) {
     const wrong = el("p", { class: "wrong", id: `wrong-${name}`, hidden: true });
     // Numbers are typed into text fields: what is typed reaches the validation unchanged.
     const control = el("input", { id: `option-${name}`, type: kind === "checkbox" ? "checkbox" : kind, "aria-describedby": `help-${name} wrong-${name}`, ...attributes });
@@ -40,7 +40,7 @@ export function create({ changed, setPace }) {
     });
     controls[name] = control;
     wrongs[name] = wrong;
-    const about = words.fields[name] + (value === null || kind === "checkbox" ? "" : ` (${words.default(value)})`) + (SAMPLING.has(name) ? ` — ${words.sampling_only}.` : "");
+    const about = words.fields[name] + (value === null || kind === "checkbox" ? "" : ` (${words.default(usual)})`) + (SAMPLING.has(name) ? ` — ${words.sampling_only}.` : "");
     menu.append(el("div", { class: "field" }, el("label", { for: control.id }, name), control, wrong, el("p", { id: `help-${name}` }, about), name === "seed" ? seedNote : null));
   }
   const pace = el("select", { id: "option-pace", "aria-describedby": "help-pace", change: () => setPace(pace.value) }, ...words.paces.map(([value, title]) => el("option", { value }, title)));
