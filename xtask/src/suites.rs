@@ -1,0 +1,168 @@
+//! `cargo xtask test`: every check, the cheap ones first, and the number of tests that passed and failed as the last line.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::report::{Counts, Report};
+use crate::{process, root, serve, site, tools};
+
+/// The page tests open the site below this path: a URL that is not relative fails there.
+const BASE: &str = "/course/demo/";
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Run one group only
+    #[arg(long, value_enum)]
+    only: Option<Group>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Group {
+    /// Format, lints, docs and tests on this machine's Vulkan adapter
+    Native,
+    /// Lints and tests of the library inside a browser
+    Wasm,
+    /// Tests of the page, driven as a reader would
+    Page,
+}
+
+/// Runs the checks. All of them run even after a failure; an error is returned if anything failed.
+pub fn run(options: &Options) -> Result<()> {
+    let wanted = |group| options.only.is_none_or(|only| only == group);
+    // What is missing is found and installed before anything slow starts.
+    tools::wasm_target()?;
+    if wanted(Group::Native) {
+        tools::vulkan()?;
+    }
+    if wanted(Group::Wasm) {
+        tools::driver(&tools::browser()?)?;
+        tools::wasm_pack()?;
+    }
+    if wanted(Group::Page) {
+        tools::browser()?;
+        tools::page_packages(&root().join("tests/page"))?;
+    }
+    let mut report = Report::default();
+    if wanted(Group::Native) {
+        native(&mut report);
+    }
+    if wanted(Group::Wasm) {
+        wasm(&mut report);
+    }
+    if wanted(Group::Page) {
+        suite(&mut report, "page tests", page);
+    }
+    report.print();
+    if report.total().failed > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+/// The native lints see the library with its test hooks, the ones for wasm32 without.
+fn native(report: &mut Report) {
+    check(
+        report,
+        "format",
+        &mut process::cargo(&["fmt", "--all", "--check"]),
+    );
+    let mut clippy = process::cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--features",
+        "gpt2-webgpu/test-hooks",
+    ]);
+    check(report, "clippy", clippy.args(["--", "--deny", "warnings"]));
+    let mut docs = process::cargo(&[
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--features",
+        "gpt2-webgpu/test-hooks",
+    ]);
+    check(report, "docs", docs.env("RUSTDOCFLAGS", "--deny warnings"));
+    suite(report, "native tests", |counts| {
+        let mut tests = process::cargo(&["test", "--no-fail-fast", "--features", "test-hooks"]);
+        process::run_reading(&mut tests, |line| counts.add_line(line))
+    });
+    // Apart from the others, so that what cargo has built to run this program is used again.
+    suite(report, "xtask tests", |counts| {
+        let mut tests = process::cargo(&["test", "--package", "xtask"]);
+        process::run_reading(&mut tests, |line| counts.add_line(line))
+    });
+}
+
+fn wasm(report: &mut Report) {
+    let mut clippy =
+        process::cargo(&["clippy", "--target", tools::WASM_TARGET, "--lib", "--tests"]);
+    check(
+        report,
+        "clippy (wasm)",
+        clippy.args(["--", "--deny", "warnings"]),
+    );
+    suite(report, "wasm tests", |counts| {
+        let mut tests = Command::new(
+            process::find("wasm-pack").context("wasm-pack is not on the search path")?,
+        );
+        tests
+            .args(["test", "--headless", "--chrome"])
+            .current_dir(root());
+        tests.env("PATH", process::search_path());
+        process::run_reading(&mut tests, |line| counts.add_line(line))
+    });
+}
+
+/// The site with test hooks, in the profile that is shipped, in a folder of its own.
+fn page(counts: &mut Counts) -> Result<()> {
+    let out = root().join("target/test-site");
+    site::build(&site::Options {
+        features: vec!["test-hooks".to_string()],
+        out: Some(out.clone()),
+    })?;
+    let url = serve::in_background(out, BASE)?;
+    let folder = root().join("tests/page");
+    let report = folder.join("output/report.json");
+    // A report of an earlier run must not be taken for this one's.
+    if report.exists() {
+        fs::remove_file(&report)?;
+    }
+    let mut tests = Command::new("node");
+    tests
+        .args(["node_modules/@playwright/test/cli.js", "test"])
+        .current_dir(&folder);
+    tests
+        .env("SITE_URL", url)
+        .env("CHROMIUM", tools::browser()?);
+    let result = process::run(&mut tests);
+    *counts = read_report(&report)?;
+    result
+}
+
+fn read_report(file: &Path) -> Result<Counts> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("the page tests left no report in {}", file.display()))?;
+    let report: serde_json::Value = serde_json::from_str(&text)?;
+    if !report["stats"].is_object() {
+        bail!("{} is not a report of Playwright", file.display());
+    }
+    Ok(Counts::from_playwright(&report))
+}
+
+fn check(report: &mut Report, name: &'static str, command: &mut Command) {
+    let start = Instant::now();
+    let result = process::run(command);
+    report.check(name, result, start.elapsed());
+}
+
+fn suite(report: &mut Report, name: &'static str, run: impl FnOnce(&mut Counts) -> Result<()>) {
+    let start = Instant::now();
+    let mut counts = Counts::default();
+    let result = run(&mut counts);
+    report.suite(name, counts, result, start.elapsed());
+}
