@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn types_ranges_and_no_caching() {
-        let url = in_background(site("types"), "/course/demo/").unwrap();
+        let folder = site("types");
+        let url = in_background(folder.clone(), "/course/demo/").unwrap();
         for (file, mime) in [
             ("", "text/html"),
             ("a.js", "text/javascript"),
@@ -186,11 +187,13 @@ mod tests {
         assert!(status.contains("206"), "{status}");
         assert!(headers.contains("content-range: bytes 2-4/10"), "{headers}");
         assert_eq!(body, b"234");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn nothing_outside_the_folder_is_served() {
-        let url = in_background(site("outside"), "/demo/").unwrap();
+        let folder = site("outside");
+        let url = in_background(folder.clone(), "/demo/").unwrap();
         for path in [
             "/index.html",
             "/demo/../a.js",
@@ -200,6 +203,7 @@ mod tests {
             let (status, ..) = get(&url, path, "");
             assert!(status.contains("404"), "{path}: {status}");
         }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
