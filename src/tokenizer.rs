@@ -111,6 +111,25 @@ impl Tokenizer {
         Ok(tokens.collect())
     }
 
+    /// Tokens for ids that came without a text: each one's own text, one after the other.
+    pub fn describe(&self, ids: &[u32]) -> Vec<Token> {
+        let mut end = 0;
+        let token = |&id: &u32| {
+            let text = self.text_of(id);
+            let start = end;
+            end += text.encode_utf16().count();
+            Token {
+                id,
+                bytes: self.bytes_of(id),
+                start,
+                end,
+                special: self.is_special(id),
+                text,
+            }
+        };
+        ids.iter().map(token).collect()
+    }
+
     /// The text of ids. Special tokens are written out, or left out with `skip_special_tokens`.
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> String {
         let shown = |id: &&u32| !(skip_special_tokens && self.special.contains(id));
