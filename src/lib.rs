@@ -3,5 +3,6 @@
 
 pub mod config;
 pub mod error;
+pub mod sampling;
 pub mod tokenizer;
 pub mod trace;
