@@ -11,236 +11,13 @@
 //! * **q8**: `value = scale * int8` with one f32 scale per 64 rows of K and column, `scale[(k / 64) * N + n]`.
 //! * **wpe** `[n_positions, Cp]`, biases, layer norms and scales are f32 in every dtype.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::Serialize;
-
+use super::axis::{Axis, pad4};
+use super::dtype::{Dtype, SCALE_ROWS};
+use super::target::{Matrix, Param, Target};
 use crate::config::Config;
-use crate::error::{Error, Result};
 
 /// Rows of `wte` and `lm_head` in one tile.
 pub const TILE_ROWS: usize = 256;
-
-/// Rows of the in axis that share one q8 scale per column.
-pub const SCALE_ROWS: usize = 64;
-
-/// How the matrices are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// 32-bit floats.
-    Fp32,
-    /// 16-bit floats.
-    Fp16,
-    /// 8-bit integers with a scale per 64 values.
-    Q8,
-}
-
-impl Dtype {
-    /// Every dtype, largest first.
-    pub const ALL: [Dtype; 3] = [Dtype::Fp32, Dtype::Fp16, Dtype::Q8];
-
-    /// KR: rows of the in axis in one `vec4<u32>`.
-    pub const fn kr(self) -> usize {
-        match self {
-            Dtype::Fp32 => 1,
-            Dtype::Fp16 => 2,
-            Dtype::Q8 => 4,
-        }
-    }
-
-    /// Bytes of one value in a matrix, q8 scales not counted.
-    pub const fn value_bytes(self) -> usize {
-        4 / self.kr()
-    }
-
-    /// The name of this dtype in options and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Dtype::Fp32 => "fp32",
-            Dtype::Fp16 => "fp16",
-            Dtype::Q8 => "q8",
-        }
-    }
-}
-
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Dtype {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Dtype> {
-        Dtype::ALL
-            .into_iter()
-            .find(|dtype| dtype.name() == name)
-            .ok_or_else(|| {
-                Error::BadOption(format!(
-                    "dtype {name:?} is unknown; choose fp32, fp16 or q8."
-                ))
-            })
-    }
-}
-
-/// A weight matrix of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Matrix {
-    /// `attn.c_attn.weight` `[C, 3C]`, stored `[Cp, 3A]`: queries, keys, values.
-    CAttn,
-    /// `attn.c_proj.weight` `[C, C]`, stored `[A, Cp]`.
-    AttnProj,
-    /// `mlp.c_fc.weight` `[C, F]`, stored `[Cp, Fp]`.
-    CFc,
-    /// `mlp.c_proj.weight` `[F, C]`, stored `[Fp, Cp]`.
-    MlpProj,
-}
-
-impl Matrix {
-    /// The matrices of a block, in the order of the forward pass.
-    pub const ALL: [Matrix; 4] = [
-        Matrix::CAttn,
-        Matrix::AttnProj,
-        Matrix::CFc,
-        Matrix::MlpProj,
-    ];
-}
-
-/// A vector in a params buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Param {
-    /// `ln_1.weight` `[Cp]`.
-    Ln1Weight,
-    /// `ln_1.bias` `[Cp]`.
-    Ln1Bias,
-    /// `attn.c_attn.bias` `[3A]`.
-    CAttnBias,
-    /// `attn.c_proj.bias` `[Cp]`.
-    AttnProjBias,
-    /// `ln_2.weight` `[Cp]`.
-    Ln2Weight,
-    /// `ln_2.bias` `[Cp]`.
-    Ln2Bias,
-    /// `mlp.c_fc.bias` `[Fp]`.
-    CFcBias,
-    /// `mlp.c_proj.bias` `[Cp]`.
-    MlpProjBias,
-    /// The scales of a matrix `[K, N]`: `[ceil(K / 64), N]` with q8, nothing otherwise.
-    Scales(Matrix),
-    /// `ln_f.weight` `[Cp]`, in the final params.
-    LnFWeight,
-    /// `ln_f.bias` `[Cp]`, in the final params.
-    LnFBias,
-}
-
-impl Param {
-    /// A block's params in the order in which its buffer holds them.
-    pub const LAYER: [Param; 12] = [
-        Param::Ln1Weight,
-        Param::Ln1Bias,
-        Param::CAttnBias,
-        Param::AttnProjBias,
-        Param::Ln2Weight,
-        Param::Ln2Bias,
-        Param::CFcBias,
-        Param::MlpProjBias,
-        Param::Scales(Matrix::CAttn),
-        Param::Scales(Matrix::AttnProj),
-        Param::Scales(Matrix::CFc),
-        Param::Scales(Matrix::MlpProj),
-    ];
-
-    /// The final params in the order in which their buffer holds them.
-    pub const FINAL: [Param; 2] = [Param::LnFWeight, Param::LnFBias];
-}
-
-/// A logical buffer of weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Target {
-    /// A matrix of a block.
-    Matrix {
-        /// The block, from 0.
-        layer: usize,
-        /// Which of its matrices.
-        matrix: Matrix,
-    },
-    /// The params of a block: layer norms, biases and scales.
-    Params {
-        /// The block, from 0.
-        layer: usize,
-    },
-    /// The params of the last layer norm.
-    FinalParams,
-    /// The token embedding, in tiles.
-    Wte,
-    /// The scales of the token embedding; empty unless q8.
-    WteScales,
-    /// A head of its own, in tiles.
-    LmHead,
-    /// The scales of the head; empty unless q8.
-    LmHeadScales,
-    /// The position embedding.
-    Wpe,
-}
-
-/// Where converted bytes go: GPU buffers, or memory in tests.
-pub trait Upload {
-    /// Takes `bytes` for `target`, `offset` bytes from its start. Both the offset and the length are multiples of 4, and
-    /// a write to [`Target::Wte`] or [`Target::LmHead`] never crosses a tile.
-    ///
-    /// # Errors
-    /// Whatever keeps the bytes from getting there; loading ends with that error.
-    fn write(&mut self, target: Target, offset: u64, bytes: &[u8]) -> Result<()>;
-}
-
-/// An axis made of `count` pieces of `size` values, each padded with zeros to `padded` values in GPU memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Axis {
-    /// Number of pieces: 1, or the heads.
-    pub count: usize,
-    /// Values of a piece in the checkpoint.
-    pub size: usize,
-    /// Values of a piece in GPU memory, a multiple of 4.
-    pub padded: usize,
-}
-
-impl Axis {
-    fn pieces(count: usize, size: usize) -> Axis {
-        Axis {
-            count,
-            size,
-            padded: pad4(size),
-        }
-    }
-
-    /// Values in the checkpoint.
-    pub fn len(self) -> usize {
-        self.count * self.size
-    }
-
-    /// Whether the axis holds nothing.
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
-    }
-
-    /// Values in GPU memory.
-    pub fn padded_len(self) -> usize {
-        self.count * self.padded
-    }
-
-    /// Where value `i` of the checkpoint lies in GPU memory.
-    pub fn padded_index(self, i: usize) -> usize {
-        i / self.size * self.padded + i % self.size
-    }
-}
-
-/// `n` rounded up to a multiple of 4.
-pub const fn pad4(n: usize) -> usize {
-    n.next_multiple_of(4)
-}
 
 /// Every size and offset of a model's weights in GPU memory.
 #[derive(Debug, Clone)]
@@ -427,11 +204,9 @@ mod tests {
             (48, 16, 48, 52)
         );
         assert_eq!(layout.axes(Matrix::CAttn).map(Axis::padded_len), [48, 144]);
-        assert_eq!(layout.axes(Matrix::AttnProj).map(Axis::len), [45, 45]);
-        // Value 5 of head 1 of the keys.
         assert_eq!(
-            layout.axes(Matrix::CAttn)[1].padded_index(45 + 15 + 5),
-            layout.a + layout.d_p + 5
+            layout.axes(Matrix::AttnProj).map(Axis::source_len),
+            [45, 45]
         );
     }
 
@@ -469,13 +244,5 @@ mod tests {
         assert_eq!(odd(Dtype::Q8).bytes(Target::WteScales), 2 * 256 * 4);
         assert!(!odd(Dtype::Fp16).targets().contains(&Target::WteScales));
         assert!(!odd(Dtype::Fp16).targets().contains(&Target::LmHead));
-    }
-
-    #[test]
-    fn dtypes_by_name() {
-        for dtype in Dtype::ALL {
-            assert_eq!(dtype.name().parse(), Ok(dtype));
-        }
-        assert_eq!("int4".parse::<Dtype>().unwrap_err().code(), "bad-option");
     }
 }
