@@ -374,7 +374,7 @@ fn wrong(key: &str, value: &Value, expected: &str) -> Error {
 }
 
 /// `text` in quotes, cut to a length that a message can hold.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut short: String = text.chars().take(60).collect();
     if short.len() < text.len() {
         short.push('…');
