@@ -9,6 +9,8 @@
 
 mod weights;
 
+use half::f16;
+
 pub use weights::{Attention, Block, LayerNorm, Linear, Mlp, Weights};
 
 use crate::config::{Activation, Config};
@@ -17,10 +19,22 @@ use crate::error::{Error, Result};
 /// The keys and values of one layer, position after position: `past_key_values[layer]`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LayerCache {
-    /// [P, C]
+    /// `[P, C]`
     pub keys: Vec<f32>,
-    /// [P, C]
+    /// `[P, C]`
     pub values: Vec<f32>,
+    /// Whether both are rounded to f16, as a cache of half the size holds them.
+    pub half: bool,
+}
+
+impl LayerCache {
+    /// Appends the key and the value of one position, `[C]` each.
+    pub fn push(&mut self, key: &[f32], value: &[f32]) {
+        let half = self.half;
+        let stored = |x: &f32| if half { f16::from_f32(*x).to_f32() } else { *x };
+        self.keys.extend(key.iter().map(stored));
+        self.values.extend(value.iter().map(stored));
+    }
 }
 
 /// `past_key_values`: what attention needs of all earlier positions.
@@ -40,9 +54,16 @@ impl Cache {
             len: 0,
         }
     }
+
+    /// An empty cache that rounds keys and values to f16.
+    pub fn half(config: &Config) -> Cache {
+        let mut cache = Cache::new(config);
+        cache.layers.iter_mut().for_each(|layer| layer.half = true);
+        cache
+    }
 }
 
-/// Runs `ids` (T of them) after the positions in `cache`, adds theirs to it, and returns the logits \[V\] of the last one.
+/// Runs `ids` (T of them) after the positions in `cache`, adds theirs to it, and returns the logits `[V]` of the last one.
 ///
 /// # Errors
 /// [`Error::BadOption`] for no ids or an id outside the vocabulary, [`Error::PromptTooLong`] where P + T exceeds
@@ -63,7 +84,7 @@ pub fn forward(
     Ok(head(config, weights, last)) // [C] -> [V]
 }
 
-/// One block on x \[T, C\]: each half reads the residual stream through a layer norm and adds what it found.
+/// One block on x `[T, C]`: each half reads the residual stream through a layer norm and adds what it found.
 pub fn block(
     config: &Config,
     layer: usize,
@@ -74,24 +95,19 @@ pub fn block(
     let normed = layer_norm(x, &weights.ln_1, config.layer_norm_epsilon); // [T, C]
     let qkv = linear(&normed, &weights.attn.c_attn); // [T, 3C]
     let q = split_qkv(&qkv, config.n_embd, cache); // [T, C]; k and v go to the cache
-    let mixed = attention(
-        &q,
-        cache,
-        config.n_head,
-        config.head_size(),
-        config.score_scale(layer),
-    ); // [T, C]
+    let (h, d, scale) = (config.n_head, config.head_size(), config.score_scale(layer));
+    let mixed = attention(&q, cache, h, d, scale); // [T, C]
     add(x, &linear(&mixed, &weights.attn.c_proj)); // [T, C]
 
     let normed = layer_norm(x, &weights.ln_2, config.layer_norm_epsilon); // [T, C]
     let mut inner = linear(&normed, &weights.mlp.c_fc); // [T, F]
-    inner
-        .iter_mut()
-        .for_each(|x| *x = activation(config.activation_function, *x));
+    for x in &mut inner {
+        *x = activation(config.activation_function, *x);
+    }
     add(x, &linear(&inner, &weights.mlp.c_proj)); // [T, C]
 }
 
-/// Ids at positions past.. -> x [T, C]: the row of the token plus the row of the position.
+/// Ids at positions past.. -> x `[T, C]`: the row of the token plus the row of the position.
 pub fn embed(weights: &Weights, c: usize, ids: &[u32], past: usize) -> Vec<f32> {
     let mut x = weights.wpe[past * c..(past + ids.len()) * c].to_vec(); // [T, C]
     for (row, id) in x.chunks_exact_mut(c).zip(ids) {
@@ -100,7 +116,7 @@ pub fn embed(weights: &Weights, c: usize, ids: &[u32], past: usize) -> Vec<f32> 
     x
 }
 
-/// x [T, C] -> [T, C]: each row gets mean 0 and variance 1, then weight and bias.
+/// x `[T, C]` -> `[T, C]`: each row gets mean 0 and variance 1, then weight and bias.
 pub fn layer_norm(x: &[f32], ln: &LayerNorm, epsilon: f32) -> Vec<f32> {
     let c = ln.weight.len();
     let mut out = Vec::with_capacity(x.len());
@@ -108,19 +124,16 @@ pub fn layer_norm(x: &[f32], ln: &LayerNorm, epsilon: f32) -> Vec<f32> {
         let mean = row.iter().sum::<f32>() / c as f32;
         let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / c as f32;
         let scale = 1.0 / (variance + epsilon).sqrt();
-        out.extend(
-            row.iter()
-                .zip(&ln.weight)
-                .zip(&ln.bias)
-                .map(|((x, w), b)| (x - mean) * scale * w + b),
-        );
+        for ((x, weight), bias) in row.iter().zip(&ln.weight).zip(&ln.bias) {
+            out.push((x - mean) * scale * weight + bias);
+        }
     }
     out
 }
 
-/// x [T, K] -> y [T, N] = x · weight + bias.
+/// x `[T, K]` -> y `[T, N]` = x · weight + bias.
 ///
-/// Row k of the weights is added to the outputs, times x\[k\]: both are contiguous. Eight rows of x share one reading
+/// Row k of the weights is added to the outputs, times `x[k]`: both are contiguous. Eight rows of x share one reading
 /// of the weights, which are far larger than the caches of a CPU.
 pub fn linear(x: &[f32], layer: &Linear) -> Vec<f32> {
     const ROWS: usize = 8;
@@ -131,25 +144,27 @@ pub fn linear(x: &[f32], layer: &Linear) -> Vec<f32> {
         for (k_index, weight) in layer.weight.chunks_exact(n).enumerate() {
             for (x, y) in x.chunks_exact(k).zip(y.chunks_exact_mut(n)) {
                 let scale = x[k_index];
-                y.iter_mut().zip(weight).for_each(|(y, w)| *y += scale * w);
+                for (y, w) in y.iter_mut().zip(weight) {
+                    *y += scale * w;
+                }
             }
         }
     }
     y
 }
 
-/// qkv [T, 3C] -> q [T, C]; appends k [T, C] and v [T, C] to the layer's cache.
+/// qkv `[T, 3C]` -> q `[T, C]`; appends k `[T, C]` and v `[T, C]` to the layer's cache.
 pub fn split_qkv(qkv: &[f32], c: usize, cache: &mut LayerCache) -> Vec<f32> {
     let mut q = Vec::with_capacity(qkv.len() / 3);
     for row in qkv.chunks_exact(3 * c) {
         q.extend_from_slice(&row[..c]);
-        cache.keys.extend_from_slice(&row[c..2 * c]);
-        cache.values.extend_from_slice(&row[2 * c..]);
+        cache.push(&row[c..2 * c], &row[2 * c..]);
     }
     q
 }
 
-/// q [T, C] on a cache of P + T positions -> [T, C]: per head, the mean of the values that the query finds alike.
+/// q `[T, C]` on a cache of P + T positions -> `[T, C]`: per head, the mean of the values, weighted by how well each key
+/// fits the query.
 ///
 /// The row of position p sees positions 0..=p. That is the causal mask: later ones are never looked at.
 pub fn attention(q: &[f32], cache: &LayerCache, n_head: usize, d: usize, scale: f32) -> Vec<f32> {
@@ -160,26 +175,20 @@ pub fn attention(q: &[f32], cache: &LayerCache, n_head: usize, d: usize, scale: 
         let seen = (past + t + 1) * c;
         for head in 0..n_head {
             let columns = head * d..(head + 1) * d;
-            let weights = attention_weights(
-                &q[columns.clone()],
-                &cache.keys[..seen],
-                c,
-                columns.start,
-                scale,
-            );
+            let q = &q[columns.clone()]; // [D]
+            let weights = attention_weights(q, &cache.keys[..seen], c, columns.start, scale);
             let out = &mut out[columns.clone()]; // [D]
             for (weight, value) in weights.iter().zip(cache.values.chunks_exact(c)) {
-                let value = &value[columns.clone()]; // [D]
-                out.iter_mut()
-                    .zip(value)
-                    .for_each(|(out, v)| *out += weight * v);
+                for (out, v) in out.iter_mut().zip(&value[columns.clone()]) {
+                    *out += weight * v;
+                }
             }
         }
     }
     out
 }
 
-/// q [D] of one head and keys [P, C] -> [P]: how much each position counts; the sum is 1.
+/// q `[D]` of one head and keys `[P, C]` -> `[P]`: how much each position counts; the sum is 1.
 pub fn attention_weights(
     q: &[f32],
     keys: &[f32],
@@ -195,7 +204,7 @@ pub fn attention_weights(
     scores
 }
 
-/// x [C] -> logits [V]: the last layer norm, then one dot product with each row of the head.
+/// x `[C]` -> logits `[V]`: the last layer norm, then one dot product with each row of the head.
 pub fn head(config: &Config, weights: &Weights, x: &[f32]) -> Vec<f32> {
     let normed = layer_norm(x, &weights.ln_f, config.layer_norm_epsilon); // [C]
     let rows = weights.lm_head.as_ref().unwrap_or(&weights.wte); // [V, C]
