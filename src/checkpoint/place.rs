@@ -180,7 +180,11 @@ impl Place {
     /// The values of the checkpoint's rows `source_rows(blocks)`, row-major and without padding, from what
     /// [`Place::data`] and [`Place::scales`] hold; `scales` is empty if there are none.
     pub fn unpack(&self, blocks: Range<usize>, data: &[u8], scales: &[u8]) -> Vec<f32> {
-        let scales: Vec<f32> = bytemuck::pod_collect_to_vec(scales);
+        let (scales, _) = scales.as_chunks();
+        let scales: Vec<f32> = scales
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect();
         let mut values =
             Vec::with_capacity(self.source_rows(blocks.clone()).len() * self.columns.source_len());
         let scales_per_block = scales.len() / blocks.len().max(1);
