@@ -1,13 +1,21 @@
-//! Tests inside a real browser: `wasm-pack test --headless --chrome`.
+//! The cases of `tests/cases` in a real browser: `wasm-pack test --headless --chrome`.
 #![cfg(target_arch = "wasm32")]
+
+mod cases;
 
 use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 
 wasm_bindgen_test_configure!(run_in_browser);
 
-#[wasm_bindgen_test]
-async fn the_browser_gives_an_adapter() {
-    let instance = wgpu::Instance::default();
-    let adapter = instance.request_adapter(&Default::default()).await;
-    adapter.expect("WebGPU needs the browser flags in webdriver.json");
+macro_rules! browser {
+    ($($module:ident :: $case:ident,)*) => {
+        $(
+            #[wasm_bindgen_test]
+            async fn $case() {
+                cases::$module::$case().await;
+            }
+        )*
+    };
 }
+
+every_case!(browser);

@@ -1,2 +1,295 @@
-//! cli
+//! The command line: the same engine without a browser.
+
+#[cfg(target_arch = "wasm32")]
 fn main() {}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn main() -> std::process::ExitCode {
+    match cli::run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gpt2: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod cli {
+    use std::io::Write;
+    use std::path::PathBuf;
+
+    use clap::{Args, Parser, Subcommand};
+    use serde_json::json;
+
+    use gpt2_webgpu::checkpoint::Dtype;
+    use gpt2_webgpu::error::{Error, Result};
+    use gpt2_webgpu::from_pretrained::{LoadOptions, from_pretrained, resolve, tokenizer};
+    use gpt2_webgpu::generator::{Generator, Prompt};
+    use gpt2_webgpu::gpu::GpuOptions;
+    use gpt2_webgpu::sampling::{OptionValue, Options};
+    use gpt2_webgpu::trace::{Event, EventKind, TRACE_VERSION, Trace};
+
+    #[derive(Parser)]
+    #[command(name = "gpt2", about = "GPT-2 on this machine's GPU", version)]
+    struct Cli {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    #[derive(Subcommand)]
+    enum Command {
+        /// Continue a prompt.
+        Generate(Box<Generate>),
+        /// Print the ids of a text.
+        Tokenize {
+            /// A folder, or a hub id in Hugging Face's local cache.
+            #[arg(long)]
+            model: String,
+            /// The text.
+            text: String,
+        },
+    }
+
+    #[derive(Args)]
+    struct Generate {
+        /// A folder, or a hub id in Hugging Face's local cache.
+        #[arg(long)]
+        model: String,
+        #[arg(
+            long,
+            conflicts_with = "input_ids",
+            required_unless_present = "input_ids"
+        )]
+        prompt: Option<String>,
+        /// Ids instead of a text: 1,2,3
+        #[arg(long)]
+        input_ids: Option<String>,
+        #[arg(long, allow_hyphen_values = true)]
+        max_new_tokens: Option<f64>,
+        #[arg(long)]
+        do_sample: bool,
+        #[arg(long, allow_hyphen_values = true)]
+        temperature: Option<f64>,
+        #[arg(long, allow_hyphen_values = true)]
+        top_k: Option<f64>,
+        #[arg(long, allow_hyphen_values = true)]
+        top_p: Option<f64>,
+        #[arg(long, allow_hyphen_values = true)]
+        repetition_penalty: Option<f64>,
+        #[arg(long, allow_hyphen_values = true)]
+        seed: Option<f64>,
+        /// An id, ids with commas, or "none".
+        #[arg(long)]
+        eos_token_id: Option<String>,
+        #[arg(long)]
+        stop_strings: Vec<String>,
+        /// fp32, fp16 or q8.
+        #[arg(long, default_value = "fp32")]
+        dtype: Dtype,
+        /// Recompute every position in every step.
+        #[arg(long)]
+        no_use_cache: bool,
+        /// Ask the adapter for WebGPU's default limits only.
+        #[arg(long)]
+        default_limits: bool,
+        #[arg(long, allow_hyphen_values = true)]
+        max_in_flight: Option<f64>,
+        /// Candidates per step, 0 to 40.
+        #[arg(long, allow_hyphen_values = true)]
+        top_logits: Option<f64>,
+        /// Write the run's events to this file.
+        #[arg(long)]
+        trace: Option<PathBuf>,
+        /// Print one JSON object instead of the text.
+        #[arg(long)]
+        json: bool,
+    }
+
+    pub fn run() -> Result<()> {
+        match Cli::parse().command {
+            Command::Generate(options) => pollster::block_on(generate(&options)),
+            Command::Tokenize { model, text } => {
+                let folder = resolve(&model)?;
+                let tokenizer = tokenizer(&folder)?.ok_or_else(|| {
+                    Error::BadTokenizer(format!("{} has no tokenizer.json.", folder.display()))
+                })?;
+                let ids: Vec<String> = tokenizer
+                    .encode(&text)?
+                    .iter()
+                    .map(u32::to_string)
+                    .collect();
+                println!("{}", ids.join(" "));
+                Ok(())
+            }
+        }
+    }
+
+    impl Generate {
+        /// The options that were given, by Hugging Face's names.
+        fn entries(&self) -> Result<Vec<(String, OptionValue)>> {
+            let mut entries = vec![("do_sample".to_owned(), OptionValue::Bool(self.do_sample))];
+            for (name, value) in [
+                ("max_new_tokens", self.max_new_tokens),
+                ("temperature", self.temperature),
+                ("top_k", self.top_k),
+                ("top_p", self.top_p),
+                ("repetition_penalty", self.repetition_penalty),
+                ("seed", self.seed),
+                ("max_in_flight", self.max_in_flight),
+                ("top_logits", self.top_logits),
+            ] {
+                entries.extend(value.map(|value| (name.to_owned(), OptionValue::Number(value))));
+            }
+            if let Some(eos) = &self.eos_token_id {
+                let value = if eos == "none" {
+                    OptionValue::Null
+                } else {
+                    OptionValue::List(
+                        ids(eos, "eos-token-id")?
+                            .into_iter()
+                            .map(f64::from)
+                            .collect(),
+                    )
+                };
+                entries.push(("eos_token_id".to_owned(), value));
+            }
+            if !self.stop_strings.is_empty() {
+                entries.push((
+                    "stop_strings".to_owned(),
+                    OptionValue::TextList(self.stop_strings.clone()),
+                ));
+            }
+            if self.no_use_cache {
+                entries.push(("use_cache".to_owned(), OptionValue::Bool(false)));
+            }
+            Ok(entries)
+        }
+    }
+
+    fn ids(text: &str, name: &str) -> Result<Vec<u32>> {
+        text.split(',')
+            .map(|id| {
+                id.trim().parse().map_err(|_| {
+                    Error::BadOption(format!("--{name} has {id:?}; it must be ids with commas between them, such as 1,2,3."))
+                })
+            })
+            .collect()
+    }
+
+    async fn generate(given: &Generate) -> Result<()> {
+        let folder = resolve(&given.model)?;
+        let options = LoadOptions {
+            dtype: given.dtype,
+            gpu: GpuOptions {
+                default_limits: given.default_limits,
+            },
+            tuning: None,
+        };
+        let (model, _) = from_pretrained(&folder, options).await?;
+        let prompt = match (&given.prompt, &given.input_ids) {
+            (_, Some(list)) => Prompt::Ids(ids(list, "input-ids")?),
+            (Some(text), None) => Prompt::Text(text.clone()),
+            (None, None) => Prompt::Text(String::new()),
+        };
+        let input_ids = match &prompt {
+            Prompt::Ids(ids) => Some(ids.clone()),
+            Prompt::Text(_) => None,
+        };
+        let entries = given.entries()?;
+        let named: serde_json::Map<_, _> =
+            entries.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+        let options = Options::from_entries(entries, model.config())?;
+        let generator = Generator::new(&model, prompt, options)?;
+        let (mut events, mut text) = (Vec::new(), String::new());
+        while let Some(event) = generator.next().await {
+            match &event.kind {
+                EventKind::Text { text: piece, .. } => {
+                    text.push_str(piece);
+                    if !given.json {
+                        print!("{piece}");
+                        // A closed pipe ends the text, not the program.
+                        let _ = std::io::stdout().flush();
+                    }
+                }
+                EventKind::Error { message, .. } => {
+                    return Err(Error::Internal(message.clone()));
+                }
+                _ => {}
+            }
+            events.push(event);
+        }
+        if given.json {
+            println!("{}", report(&events, input_ids, text, &model));
+        } else {
+            println!();
+        }
+        if let Some(path) = &given.trace {
+            let trace = Trace {
+                version: TRACE_VERSION,
+                created: String::new(),
+                model: given.model.clone(),
+                config: json!(model.config()),
+                device: json!(model.gpu().info()),
+                options: named.into(),
+                events,
+            };
+            std::fs::write(path, json!(trace).to_string()).map_err(|e| {
+                Error::Internal(format!(
+                    "The trace could not be written to {}: {e}.",
+                    path.display()
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The run as one JSON object.
+    fn report(
+        events: &[Event],
+        input_ids: Option<Vec<u32>>,
+        text: String,
+        model: &gpt2_webgpu::model::Model,
+    ) -> serde_json::Value {
+        let mut input = input_ids.unwrap_or_default();
+        let (mut new, mut top_logits, mut end) = (Vec::new(), Vec::new(), None);
+        for event in events {
+            match &event.kind {
+                EventKind::Tokenized { tokens, .. } if !tokens.is_empty() => {
+                    input = tokens.iter().map(|t| t.id).collect();
+                }
+                EventKind::Prefilled { step } | EventKind::Decoded { step, .. } => {
+                    new.push(step.token_id);
+                    let listed: Vec<_> = step
+                        .candidates
+                        .iter()
+                        .map(|c| json!([c.id, c.logit]))
+                        .collect();
+                    top_logits.push(listed);
+                }
+                EventKind::Done {
+                    finish_reason,
+                    timings,
+                    seed,
+                    warnings,
+                } => end = Some((finish_reason, timings, seed, warnings)),
+                _ => {}
+            }
+        }
+        let output: Vec<u32> = input.iter().chain(&new).copied().collect();
+        json!({
+            "input_ids": input,
+            "output_ids": output,
+            "text": text,
+            "finish_reason": end.map(|e| e.0),
+            "past_len": model.past_key_values().len(),
+            "adapter": model.gpu().info(),
+            "dtype": model.dtype().name(),
+            "timings": end.map(|e| e.1),
+            "counters": model.gpu().counters(),
+            "seed": end.map(|e| e.2),
+            "warnings": end.map(|e| e.3),
+            "top_logits": top_logits,
+        })
+    }
+}

@@ -72,7 +72,8 @@ const OF_TRANSFORMERS: [&str; 36] = [
 ];
 
 /// The value of an option as it comes from JavaScript or the command line.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[serde(untagged)]
 pub enum OptionValue {
     /// `null`.
     Null,
