@@ -1,4 +1,5 @@
 //! The cases of `tests/cases` on this machine's adapter.
+#![cfg(not(target_arch = "wasm32"))]
 
 mod cases;
 

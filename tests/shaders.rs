@@ -1,4 +1,5 @@
 //! Every shader compiles on this machine's adapter and keeps to the default limits.
+#![cfg(not(target_arch = "wasm32"))]
 
 use gpt2_webgpu::gpu::{Gpu, GpuOptions};
 use gpt2_webgpu::kernel::{Kernel, SHADERS};
