@@ -15,7 +15,7 @@ import { fill, strings } from "./strings.js";
 import { read as readTrace } from "./trace_file.js";
 import { onAppearance } from "./ui/canvas.js";
 import { $, el, placeMenus, setText } from "./ui/dom.js";
-import { bytes, count, median, ms, visible } from "./ui/format.js";
+import { count, median, ms, visible } from "./ui/format.js";
 import { create as keyHandler } from "./ui/keys.js";
 import * as link from "./ui/link.js";
 import { BUNDLED, create as modelMenu, title as modelTitle } from "./ui/models.js";
@@ -25,6 +25,7 @@ import { create as sheet } from "./ui/sheet.js";
 import { create as tourGuide } from "./ui/tour.js";
 
 const TOP_LOGITS = 40;
+const NO_GPU = new Set(["no-webgpu", "insecure-context", "no-adapter"]);
 const STAGES = ["tokenize", "prefill", "decode", "detokenize"];
 
 fill(document);
@@ -59,7 +60,7 @@ function view() {
   const { state, meta, status } = player;
   const recorded = meta?.source === "recorded";
   const shown = state.tokens.length > 0 || player.active;
-  const typing = !shown || (!player.active && !recorded && prompt.value !== started?.prompt);
+  const typing = !shown || (status !== "running" && prompt.value !== started?.prompt);
   return {
     state, recorded, model: recorded ? null : model, run: player.runs, status, typing,
     config: recorded ? meta.config : (model?.config ?? null),
@@ -89,8 +90,8 @@ function redraw() {
     draw();
     cost = performance.now() - from;
   }), player.status === "running" ? 2 * cost : 0);
-  // The buttons say at once what a press does now.
-  if (player.status !== shownStatus) drawControls(view());
+  // The buttons say at once what a press does now, and what they say is then true of the panels too.
+  if (player.status !== shownStatus) draw();
   announceStage();
 }
 
@@ -122,7 +123,7 @@ function drawControls({ recorded, status }) {
   const ready = !!model || recorded;
   const label = status === "running" ? strings.buttons.pause
     : status === "paused" && !changedSinceStart() ? (recorded && player.cursor === 0 ? strings.buttons.play : strings.buttons.resume)
-    : loading && !ready ? strings.buttons.loading(loading.percent) : recorded ? strings.buttons.play : strings.buttons.generate;
+    : loading && !ready ? strings.buttons.loading(loading.percent) : recorded && !changedSinceStart() ? strings.buttons.play : strings.buttons.generate;
   setText($("#generate"), label);
   $("#generate").classList.toggle("pausing", status === "running");
   $("#generate").disabled = !ready;
@@ -203,14 +204,14 @@ examples.addEventListener("change", () => {
 const options = optionMenu({ changed: redraw, setPace: (pace) => (player.pace = pace) });
 
 function changedSinceStart() {
-  return player.live && started && !started.forked && prompt.value !== started.prompt;
+  return player.meta && started && !started.forked && prompt.value !== started.prompt && (player.live || model);
 }
 
 /** Generate, Pause, Continue or Play: what the primary button says. */
 async function primary() {
   if (player.status === "running") return player.pause();
   if (player.status === "paused" && !changedSinceStart()) return player.go("end");
-  if (player.meta?.source === "recorded") {
+  if (player.meta?.source === "recorded" && !changedSinceStart()) {
     player.seek(0);
     return player.go("end");
   }
@@ -313,7 +314,7 @@ function currentRequest() {
 
 function copyPython() {
   const { prompt: text, options: chosen } = currentRequest();
-  return navigator.clipboard.writeText(pythonScript(model?.name ?? BUNDLED, text, chosen));
+  return navigator.clipboard.writeText(pythonScript(!model || model.name === BUNDLED ? BUNDLED : modelTitle(model.name), text, chosen));
 }
 
 function copyLink() {
@@ -323,10 +324,18 @@ function copyLink() {
   return navigator.clipboard.writeText(location.href);
 }
 
+/** Shows a recorded run; its prompt goes into the prompt field, where it can be changed as always. */
 async function openTrace(trace) {
   await player.load(trace);
-  started = null;
+  if (typeof trace.options.prompt === "string") prompt.value = trace.options.prompt;
+  typeTokens();
+  started = { prompt: prompt.value };
+  if (model) notice.show(strings.notice.recorded_title, strings.notice.recorded_about, [[strings.buttons.leave_recording, leaveRecording]]);
+}
+
+async function leaveRecording() {
   notice.hide();
+  await player.clear();
 }
 
 // ---- the model ----
@@ -344,7 +353,7 @@ async function load(source, dtype) {
   models.loading(null);
   redraw();
   try {
-    await old?.dispose();
+    await old?.dispose().catch(() => {});
     const signal = mine.abort.signal;
     tokenizer = await AutoTokenizer.from_pretrained(source, { signal });
     typeTokens();
@@ -356,8 +365,12 @@ async function load(source, dtype) {
   } catch (error) {
     if (mine !== loading) return;
     models.none();
-    notice.device(null, null, null, true);
-    if (error.code !== "aborted") notice.showError(error, "load", [[strings.buttons.try_again, () => load(source, dtype)], [strings.buttons.play_recording, playBundled]]);
+    const no_gpu = NO_GPU.has(error.code);
+    notice.device(null, null, null, no_gpu ? "none" : "idle");
+    if (error.code === "aborted") return;
+    notice.showError(error, "load", [[strings.buttons.try_again, () => load(source, dtype)], [strings.buttons.play_recording, playBundled]]);
+    // Without a GPU the page still shows a run: a real one, recorded elsewhere.
+    if (no_gpu) playBundled().catch(() => {});
   } finally {
     if (mine === loading) loading = null;
     redraw();

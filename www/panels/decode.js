@@ -65,7 +65,6 @@ function row(step, candidate, rank, top, can_fork) {
   return el("button", {
     type: "button", class: `candidate${chosen ? " chosen" : ""}${candidate.removed_by ? " removed" : ""}`, "data-id": candidate.id, title,
     tabindex: rank === 0 ? 0 : -1, style: `--share: ${candidate.probability / top}`, "aria-disabled": String(!can_fork || chosen),
-    "aria-label": `${text}, ${percent(candidate.probability)}, logit ${number(candidate.logit, 4)}${state ? `, ${state}` : ""}${can_fork && !chosen ? `. ${words.fork(text)}` : ""}`,
   }, el("span", { class: "what" }, text), el("span", { class: "bar" }),
   candidate.removed_by ? el("span", { class: "state" }, state) : el("span", { class: "percent" }, percent(candidate.probability)),
   candidate.removed_by ? null : el("span", { class: "state" }, state));

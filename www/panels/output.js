@@ -70,7 +70,7 @@ export function create(section, { seekToken }) {
 }
 
 function piece(event, index) {
-  return el("span", { class: "new", role: "button", "data-index": index, tabindex: index === 0 ? 0 : -1, title: `id ${event.token_id} · ${hex(event.bytes)}`, "aria-label": words.fork_from(visible(event.text, event.bytes)) }, event.text);
+  return el("span", { class: "new", role: "button", "data-index": index, tabindex: index === 0 ? 0 : -1, title: `id ${event.token_id} · ${hex(event.bytes)}`, "aria-label": words.show_step(visible(event.text, event.bytes)) }, event.text);
 }
 
 /** How many bytes the held beginning of a character still lacks, as UTF-8 says in its first byte. */

@@ -32,7 +32,7 @@ export function create(section) {
     drawn = tokens;
     setText(note, "");
     if (tokens === null) return box.replaceChildren(el("span", { class: "hint" }, words.waiting));
-    if (!tokens.length) return box.replaceChildren(el("span", { class: "hint" }, words.empty));
+    if (!tokens.length) return box.replaceChildren(el("span", { class: "hint" }, `${words.empty} ${words.empty_prompt}`));
     box.replaceChildren(...tokens.slice(0, SHOWN).map((token, index) => chip(tokens, token, index)));
     if (tokens.length > SHOWN) box.append(el("span", { class: "hint" }, words.more_chips(count(tokens.length - SHOWN))));
   }
@@ -49,8 +49,7 @@ function line(view, tokens) {
 function chip(tokens, token, index) {
   const text = visible(token.text, token.bytes);
   const kind = `token${token.special ? " special" : ""}${sharing(tokens, index) > 1 ? " part" : ""}`;
-  const label = words.chip(text, token.id, hex(token.bytes), token.start, token.end);
-  return el("button", { type: "button", class: kind, "data-index": index, tabindex: index === 0 ? 0 : -1, "aria-label": label, title: about(tokens, index), "aria-describedby": "token-note" },
+  return el("button", { type: "button", class: kind, "data-index": index, tabindex: index === 0 ? 0 : -1, title: about(tokens, index), "aria-describedby": "token-note" },
     el("b", {}, text), el("small", {}, String(token.id)));
 }
 

@@ -24,13 +24,13 @@ export function showError(error, kind, actions) {
   show(title, advice ? `${advice} (${error.message})` : `${error.message} [${error.code ?? "internal"}]`, actions);
 }
 
-/** The chip and menu of the device. `info` is null before a model is loaded; `check` the result of the self check. */
-export function device(info, dtype, check = null, missing = false) {
+/** The chip and menu of the device. `info` is null before a model is loaded, `state` then says why; `check` is the self check's result. */
+export function device(info, dtype, check = null, state = "looking") {
   const chip = $("#device-chip");
   const menu = $("#device-menu");
   if (!info) {
-    chip.replaceChildren(el("span", {}, missing ? words.none : words.looking));
-    menu.replaceChildren(el("h2", {}, words.title), el("p", {}, missing ? strings.notice["no-webgpu"][1] : words.looking));
+    chip.replaceChildren(el("span", {}, words[state]));
+    menu.replaceChildren(el("h2", {}, words.title), el("p", {}, words[state]));
     return;
   }
   const name = deviceName(info);

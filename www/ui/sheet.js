@@ -3,7 +3,7 @@
 import { strings } from "../strings.js";
 import { $, el, table } from "./dom.js";
 
-/** The Rust files and shaders of each stage, relative to the repository. */
+/** The Rust files and shaders of each stage, relative to the repository; the built site carries them along. */
 const FILES = {
   tokenize: ["src/tokenizer.rs"],
   prefill: ["src/model.rs", "src/reference.rs", "shaders/"],
@@ -35,7 +35,7 @@ export function create(rows, extras = {}) {
       ...strings.more.stages[stage].map((text) => el("p", {}, text)),
       ...(extras[stage]?.() ?? []),
       el("h3", {}, strings.more.source),
-      el("ul", {}, ...FILES[stage].map((file) => el("li", {}, el("code", {}, file)))),
+      el("ul", {}, ...FILES[stage].map((file) => el("li", {}, el("a", { href: file }, el("code", {}, file))))),
       el("h3", {}, strings.more.table), holder);
     sheet.showModal();
     draw();
