@@ -1,4 +1,5 @@
 //! The plain-Rust reference against Hugging Face's transformers, on every fixture.
+#![cfg(not(target_arch = "wasm32"))]
 
 mod fixtures;
 

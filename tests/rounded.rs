@@ -1,5 +1,6 @@
 //! The reference with weights, keys and values rounded as a GPU with less memory stores them: what fp16 and q8 are
 //! compared with.
+#![cfg(not(target_arch = "wasm32"))]
 
 mod fixtures;
 
