@@ -10,6 +10,9 @@
 
 mod options;
 
+use std::cmp::Reverse;
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 
 pub use options::{OptionValue, Options};
@@ -140,91 +143,139 @@ impl Picked {
 
 /// The twin of the kernel: picks the id that follows `tokens`, given the model's logits for it.
 ///
-/// `logits` has V values, of which the first `sampling.n_vocab` count. With none, the id is 0 and nothing is kept.
+/// `logits` has V values, of which the first `sampling.n_vocab` count.
 pub fn pick(logits: &[f32], tokens: &[u32], sampling: &SamplingUniform) -> Picked {
-    let logits = &logits[..logits.len().min(sampling.n_vocab as usize)];
-    let scores = penalised(logits, tokens, sampling.repetition_penalty);
+    let processed = Processed::new(logits, tokens, sampling);
+    Picked {
+        id: processed.pick(tokens.len() as u32),
+        kept: processed.kept as u32,
+        rest: processed.rest(),
+        candidates: processed.candidates(),
+    }
+}
 
-    let mut ranked: Vec<u32> = (0..scores.len() as u32).collect();
-    ranked.sort_by_key(|&id| (std::cmp::Reverse(sort_key(scores[id as usize])), id));
-    let Some(&best) = ranked.first() else {
-        return Picked {
-            id: 0,
-            kept: 0,
-            rest: 0.0,
-            candidates: Vec::new(),
+/// Logits that went through the processors.
+pub struct Processed<'a> {
+    logits: &'a [f32],
+    sampling: &'a SamplingUniform,
+    /// Logits after the repetition penalty.
+    scores: Vec<f32>,
+    /// All ids, the best first, equal ones by id.
+    ranked: Vec<u32>,
+    /// The first so many of `ranked` remain after top-k.
+    after_top_k: usize,
+    /// The first so many of `ranked` remain after top-p as well.
+    kept: usize,
+}
+
+impl<'a> Processed<'a> {
+    /// Runs the processors.
+    pub fn new(logits: &'a [f32], tokens: &[u32], sampling: &'a SamplingUniform) -> Self {
+        let logits = &logits[..logits.len().min(sampling.n_vocab as usize)];
+        let scores = penalised(logits, tokens, sampling.repetition_penalty);
+        let mut ranked: Vec<u32> = (0..scores.len() as u32).collect();
+        ranked.sort_unstable_by_key(|&id| (Reverse(sort_key(scores[id as usize])), id));
+        let everything = ranked.len();
+        let mut processed = Processed {
+            logits,
+            sampling,
+            scores,
+            ranked,
+            after_top_k: everything,
+            kept: everything,
         };
-    };
-    let key = |id: u32| sort_key(scores[id as usize]);
-    // log(p) up to a constant: 0 for the best, and far below what any noise can make up for where it is cut off.
-    let log_weight = |id: u32| {
-        let below_best = scores[best as usize] - scores[id as usize];
-        -below_best.min(1000.0 * sampling.temperature) / sampling.temperature
-    };
-    let weight = |id: u32| f64::from(log_weight(id).exp());
 
-    // Both processors keep the ids whose key is at least a threshold, hence whole groups of equal ids.
-    let up_to_group_of = |last: usize| ranked.partition_point(|&id| key(id) >= key(ranked[last]));
-    let after_top_k = match sampling.top_k as usize {
-        k if k == 0 || k >= ranked.len() => ranked.len(),
-        k => up_to_group_of(k - 1),
-    };
-    let kept = if sampling.top_p < 1.0 {
-        let enough = f64::from(sampling.top_p)
-            * ranked[..after_top_k]
+        let top_k = sampling.top_k as usize;
+        if (1..everything).contains(&top_k) {
+            processed.after_top_k = processed.whole_group(top_k);
+        }
+        processed.kept = processed.after_top_k;
+        if sampling.top_p < 1.0 {
+            let enough = f64::from(sampling.top_p) * processed.mass(0..processed.after_top_k);
+            let mut mass = 0.0;
+            let reached = processed.ranked[..processed.after_top_k]
                 .iter()
-                .map(|&id| weight(id))
-                .sum::<f64>();
-        let mut mass = 0.0;
-        let reached = ranked[..after_top_k].iter().position(|&id| {
-            mass += weight(id);
-            mass >= enough
-        });
-        up_to_group_of(reached.unwrap_or(after_top_k - 1))
-    } else {
-        after_top_k
-    };
+                .position(|&id| {
+                    mass += processed.weight(id);
+                    mass >= enough
+                });
+            processed.kept = reached.map_or(processed.after_top_k, |last| {
+                processed.whole_group(last + 1)
+            });
+        }
+        processed
+    }
 
-    let id = if sampling.do_sample == 1 {
-        let noise = Noise::new(sampling.seed_lo, sampling.seed_hi, tokens.len() as u32);
-        let noisy = |id: u32| sort_key(log_weight(id) + noise.gumbel(id));
-        let drawn = ranked[..kept]
+    /// The first `count` ranked ids and all that equal the last of them.
+    fn whole_group(&self, count: usize) -> usize {
+        let key = |id: u32| sort_key(self.scores[id as usize]);
+        let last = key(self.ranked[count - 1]);
+        self.ranked.partition_point(|&id| key(id) >= last)
+    }
+
+    /// log(probability) up to a constant: 0 for the best id. It is cut off far below what any noise can make up for, so that
+    /// nothing overflows however small the temperature is.
+    fn log_weight(&self, id: u32) -> f32 {
+        let temperature = self.sampling.temperature;
+        let below_best = self.scores[self.ranked[0] as usize] - self.scores[id as usize];
+        -below_best.min(1000.0 * temperature) / temperature
+    }
+
+    fn weight(&self, id: u32) -> f64 {
+        f64::from(self.log_weight(id).exp())
+    }
+
+    /// The sum of the weights of some ranks.
+    fn mass(&self, ranks: Range<usize>) -> f64 {
+        self.ranked[ranks]
             .iter()
-            .copied()
-            .max_by_key(|&id| (noisy(id), std::cmp::Reverse(id)));
-        drawn.unwrap_or(best)
-    } else {
-        best
-    };
+            .fold(0.0, |sum, &id| sum + self.weight(id))
+    }
 
-    let total: f64 = ranked[..kept].iter().map(|&id| weight(id)).sum();
-    let listed = ranked.len().min(sampling.top_logits as usize);
-    let candidates = ranked[..listed]
-        .iter()
-        .enumerate()
-        .map(|(rank, &id)| PickedCandidate {
+    /// Draws from what is kept, or takes the best. The same position always gives the same id. Without any logits it is 0.
+    pub fn pick(&self, position: u32) -> u32 {
+        let best = self.ranked.first().copied().unwrap_or_default();
+        if self.sampling.do_sample == 0 {
+            return best;
+        }
+        let noise = Noise::new(self.sampling.seed_lo, self.sampling.seed_hi, position);
+        let noisy = |id: u32| sort_key(self.log_weight(id) + noise.gumbel(id));
+        let kept = self.ranked[..self.kept].iter().copied();
+        kept.max_by_key(|&id| (noisy(id), Reverse(id)))
+            .unwrap_or(best)
+    }
+
+    fn listed(&self) -> usize {
+        self.ranked.len().min(self.sampling.top_logits as usize)
+    }
+
+    /// The best `top_logits` ids.
+    pub fn candidates(&self) -> Vec<PickedCandidate> {
+        let total = self.mass(0..self.kept);
+        let candidate = |(rank, &id): (usize, &u32)| PickedCandidate {
             id,
-            logit: logits[id as usize],
-            probability: if rank < kept {
-                (weight(id) / total) as f32
+            logit: self.logits[id as usize],
+            probability: if rank < self.kept {
+                (self.weight(id) / total) as f32
             } else {
                 0.0
             },
             removed_by: match rank {
-                rank if rank >= after_top_k => Some(RemovedBy::TopK),
-                rank if rank >= kept => Some(RemovedBy::TopP),
+                rank if rank >= self.after_top_k => Some(RemovedBy::TopK),
+                rank if rank >= self.kept => Some(RemovedBy::TopP),
                 _ => None,
             },
-        });
-    let rest: f64 = ranked[listed.min(kept)..kept]
-        .iter()
-        .map(|&id| weight(id))
-        .sum();
-    Picked {
-        id,
-        kept: kept as u32,
-        rest: (rest / total) as f32,
-        candidates: candidates.collect(),
+        };
+        self.ranked[..self.listed()]
+            .iter()
+            .enumerate()
+            .map(candidate)
+            .collect()
+    }
+
+    /// The probability of the kept ids that are not among the candidates.
+    pub fn rest(&self) -> f32 {
+        (self.mass(self.listed().min(self.kept)..self.kept) / self.mass(0..self.kept)) as f32
     }
 }
 
