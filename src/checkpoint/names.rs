@@ -79,7 +79,7 @@ impl Tensor {
             .chain(head)
     }
 
-    /// The name, without [`PREFIX`].
+    /// The name, without the prefix `transformer.`.
     pub fn name(self) -> String {
         match self {
             Tensor::Wte => "wte.weight".into(),
