@@ -225,17 +225,18 @@ fn take<'a>(held: &mut Vec<u8>, chunk: &'a [u8], wanted: usize) -> &'a [u8] {
 
 /// The stage after the first nine bytes of a file.
 fn open(name: &str, start: Vec<u8>, file_bytes: Option<u64>) -> Result<Stage> {
-    match start.split_first_chunk() {
-        Some((length, [b'{', ..])) if u64::from_le_bytes(*length) <= MAX_HEADER_BYTES => {
-            let length = u64::from_le_bytes(*length);
-            Header::check_length(name, length, file_bytes)?;
-            Ok(Stage::Header {
-                length: length as usize,
-                json: start[LENGTH_BYTES..].to_vec(),
-            })
-        }
-        _ => Ok(Stage::Foreign(start)),
+    let length = start
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    // The shortest JSON object is "{}".
+    if start.ends_with(b"{") && (2..=MAX_HEADER_BYTES).contains(&length) {
+        Header::check_length(name, length, file_bytes)?;
+        return Ok(Stage::Header {
+            length: length as usize,
+            json: start[LENGTH_BYTES..].to_vec(),
+        });
     }
+    Ok(Stage::Foreign(start))
 }
 
 fn not_begun() -> Error {

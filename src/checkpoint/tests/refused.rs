@@ -158,6 +158,14 @@ fn other_files_are_recognised_in_pieces_of_any_size() {
                 .code(),
             "http"
         );
+        for length in [0u64, 1, 1 << 40, u64::MAX] {
+            let bytes = [&length.to_le_bytes()[..], b"{}{}{}"].concat();
+            let message = refusal(load(&odd(), Dtype::Fp32, &[&bytes], chunk));
+            assert!(
+                message.contains(&format!("would have {length} bytes")),
+                "{message}"
+            );
+        }
         // With this length gzip could be taken for a header; its ninth byte is never a brace.
         let message = refusal(load(
             &odd(),
