@@ -1,5 +1,7 @@
 //! Checkpoints that are refused, each with one sentence.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -190,4 +192,25 @@ fn calls_in_the_wrong_order_are_errors() {
     assert_eq!(loader.push(&[b'<'; 80], memory).unwrap_err().code(), "http");
     assert_eq!(loader.push(&[0], memory).unwrap_err().code(), "internal");
     assert_eq!(loader.finish().unwrap_err().code(), "bad-checkpoint");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Damage anywhere, in the header above all, ends in an error or in a model, never in a panic.
+    #[test]
+    fn damaged_bytes_never_panic(
+        damage in prop::collection::vec((0usize..2500, any::<u8>()), 1..4),
+        cut in 0usize..400_000,
+        chunk in 1usize..5000,
+    ) {
+        let config = untied();
+        let mut file = file(&entries(&config, "", Stored::F32));
+        file.truncate(cut.max(1));
+        for (at, byte) in damage {
+            let at = at % file.len();
+            file[at] = byte;
+        }
+        let _ = load(&config, Dtype::Q8, &[&file], chunk);
+    }
 }
