@@ -124,9 +124,9 @@ class Tokenizer {
   get vocab_size() {
     return this.#inner.vocab_size;
   }
-  /** A second handle on the same tokenizer, for a model to own. */
-  share() {
-    return this.#inner.share();
+  /** The engine's own handle, for a model that uses this tokenizer. */
+  get handle() {
+    return this.#inner;
   }
 }
 
@@ -160,8 +160,9 @@ export class GPT2LMHeadModel {
       const loader = await wasm.ModelLoader.create(config, dtype, { default_limits });
       try {
         const tokenizer = await sharedTokenizer(folder, progress_callback, signal, true);
+        if (tokenizer) loader.use_tokenizer(tokenizer.handle);
         await pushWeights(wasm, loader, folder, progress_callback, signal);
-        const model = new GPT2LMHeadModel(await loader.finish(tokenizer?.share()), tokenizer, folder.name);
+        const model = new GPT2LMHeadModel(await loader.finish(), tokenizer, folder.name);
         progress_callback?.({ status: "ready", model: folder.name });
         return model;
       } catch (error) {
