@@ -255,7 +255,7 @@ function finish() {
   const { done, error } = player.state;
   if (done) {
     options.showSeed(done.seed);
-    if (done.warnings.length) notice.show(strings.notice.warnings, done.warnings.join(" "));
+    options.showNotes(done.warnings);
   }
   if (error) refuse(error);
   redraw();

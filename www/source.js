@@ -5,6 +5,8 @@ import { Gpt2Error, throwIfAborted } from "./errors.js";
 const SITE = new URL("../", import.meta.url);
 const BUNDLED = new URL("models/tiny/", import.meta.url);
 const GZIP = [0x1f, 0x8b];
+/** "gpt2" or "owner/name". A folder of this site with such a short path is written with a leading "./". */
+const HUB_ID = /^[\w.-]*\w(\/[\w.-]*\w)?$/;
 
 /** Settings shared by everything that loads. */
 export const env = {
@@ -21,6 +23,9 @@ export function resolveSource(source) {
   if (source instanceof FolderSource) return source;
   if (typeof source !== "string" || source.trim() === "") {
     throw new Gpt2Error("bad-option", `A model is named by a path on this site or the address of a folder; got ${describe(source)}.`);
+  }
+  if (HUB_ID.test(source.trim())) {
+    throw new Gpt2Error("bad-option", `"${source}" is a hub id; this build loads folders. Give the address of the folder that holds its files, or "./${source}" for a folder of this site.`);
   }
   const url = folderUrl(source.trim());
   if (!/^https?:$/.test(url.protocol)) {

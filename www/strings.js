@@ -109,7 +109,7 @@ export const strings = {
     empty: "The candidates for the next token appear here, with the one that was picked.",
     chosen: "picked",
     removed: { top_k: "removed by top_k", top_p: "removed by top_p" },
-    summary: (kept, rest) => `${kept} ids kept · ${rest} on ids not listed`,
+    summary: (kept, all, rest) => `${kept} of ${all} ids kept · ${rest} on ids not listed`,
     from_prefill: "from prefill's last row",
     step: (index) => `step ${index}`,
     part: (id) => `part of a character, ${id}`,
@@ -185,6 +185,7 @@ export const strings = {
     reset: "Defaults",
     used_seed: (seed) => `The last run used ${seed}.`,
     reuse_seed: "Use it again",
+    notes: (text) => `About the last run: ${text}`,
     default: (value) => `default ${value}`,
     fields: {
       max_new_tokens: "How many tokens to make at most. 1 or more.",
@@ -253,7 +254,6 @@ export const strings = {
     recorded: (device, date) => `RECORDED · ${device} · ${date}`,
     recorded_title: "A recorded run",
     recorded_about: "What you see was recorded, not computed now. Change the prompt and press Generate for a live run.",
-    warnings: "Note",
   },
 
   tabs: {
@@ -284,6 +284,7 @@ export const strings = {
     faster: (ratio) => `With the cache the run took 1/${ratio} of the time.`,
     close: "The times are close: at this length reading the weights dominates both runs, and a few more rows cost little. Make the prompt or the run longer and they part.",
     chart: "ms per token against tokens so far",
+    axis: "tokens so far",
     empty: "Nothing compared yet.",
     needs_model: "Needs a loaded model.",
     recorded: "A recording holds one run; comparing needs a loaded model.",
@@ -297,7 +298,8 @@ export const strings = {
     chart: "time per token",
     ttft: "TTFT",
     tpot: "TPOT",
-    median: "median",
+    median: "median (TPOT)",
+    new_token: "new token",
     wall: "wall clock",
     gpu: "GPU",
     overhead: (share) => `Overhead-bound: of an average decode step only ${share} is GPU work; the rest is submitting and reading back.`,
@@ -417,7 +419,7 @@ export const strings = {
     },
   },
 
-  units: { ms: "ms", s: "s", us: "µs" },
+  units: { ms: "ms" },
   foot: "Rust, WebGPU and hand-written shaders. MIT or Apache-2.0.",
   not_recorded: "not recorded",
 };

@@ -43,7 +43,7 @@ export function create(root, app) {
     if (!busy) setText(status, recorded ? words.recorded : model ? "" : words.needs_model);
     if (pair) {
       const [off, on] = pair.map((events) => decoded(events).map((step) => [tokensSoFar(events, step), step.ms]));
-      chart(canvas, { x: words.chart.split(" against ")[1], y: "ms", series: [{ points: off, colour: "prefill" }, { points: on, colour: "decode" }] });
+      chart(canvas, { x: words.axis, y: strings.units.ms, series: [{ points: off, colour: "prefill" }, { points: on, colour: "decode" }] });
     }
   }
 

@@ -40,7 +40,7 @@ export function create(section, { fork }) {
     list.replaceChildren(
       ...(step.candidates.some((candidate) => candidate.id === step.token_id) ? [] : [unlisted(step, state)]),
       ...step.candidates.map((candidate, rank) => row(step, candidate, rank, top, enabled)),
-      el("span", { class: "hint" }, `${where(step)} · ${words.summary(count(step.kept), percent(step.rest))}`));
+      el("span", { class: "hint" }, `${where(step)} · ${words.summary(count(step.kept), view.config ? count(view.config.vocab_size) : strings.not_recorded, percent(step.rest))}`));
     if (focused !== null) (list.querySelector(`[data-id="${focused}"]`) ?? list.querySelector(".candidate"))?.focus();
   }
 

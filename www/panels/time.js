@@ -69,7 +69,7 @@ export function create(root, app) {
       series.unshift({ points: [[0.1, 0.1 * roofs.read_gbps], [ridge, roofs.fma_gflops], [Math.max(1000, ridge * 10), roofs.fma_gflops]], colour: "ink" });
     }
     if (computed?.y) series.push({ points: [[computed.x, computed.y]], colour: "prefill", line: false, dots: true, hollow: true });
-    chart(roof, { series, x: "FLOP/byte", y: "GFLOP/s", log: true });
+    chart(roof, { series, x: words.points[1], y: words.points[2], log: true });
     points.replaceChildren(dots.length ? table(words.points, dots.map((dot) => [`${words.stages[LANES.indexOf(dot.name)]}${roofs ? ` · ${reach(dot, roofs)}` : ""}`, number(dot.x), number(dot.y)]), [1, 2]) : "");
   }
 
@@ -143,9 +143,14 @@ function paintTokens(canvas, state) {
   const gpu = state.steps.slice(1).filter((step) => step.gpu_ms !== undefined).map((step) => [step.index, step.gpu_ms]);
   const middle = median(decodeTimes(state));
   const series = [{ points: wall, colour: "decode", dots: wall.length < 60 }];
+  const marks = [];
+  if (state.prefilled) {
+    series.unshift({ points: [[0, state.prefilled.ms]], colour: "prefill", line: false, dots: true });
+    marks.push([0, `${words.ttft} ${ms(ttft(state))}`]);
+  }
+  const levels = wall.length > 1 ? [[middle, `${words.tpot} ${ms(middle)}`]] : [];
   if (gpu.length) series.push({ points: gpu, colour: "detokenize" });
-  if (wall.length > 1) series.push({ points: [[wall[0][0], middle], [wall.at(-1)[0], middle]], colour: "ink", dash: [5, 4] });
-  chart(canvas, { series, x: "new token", y: "ms" });
+  chart(canvas, { series, x: words.new_token, y: strings.units.ms, marks, levels });
 }
 
 /** Where prefill and the typical decode step really were. */

@@ -69,7 +69,7 @@ const lines = {
   prefilled: (event) => `prefilled      → ${chosenText(event)} ${event.token_id}, ${ms(event.ms)}, cache ${count(event.past_len)}${best(event)}`,
   decoded: (event) => `decoded ${String(event.index).padEnd(6)} ${event.input_id} → ${chosenText(event)} ${event.token_id}, ${ms(event.ms)}, cache ${count(event.past_len)}${best(event)}`,
   text: (event) => `text ${String(event.index).padEnd(9)} ${visible(event.text)}${event.pending_bytes.length ? ` (${event.pending_bytes.length} bytes held)` : ""}`,
-  done: (event) => `done           ${strings.finish[event.finish_reason] ?? event.finish_reason}`,
+  done: (event) => `done           ${[strings.finish[event.finish_reason] ?? event.finish_reason, ...event.warnings].join(". ")}`,
   error: (event) => `error          ${event.message}`,
 };
 

@@ -6,10 +6,10 @@ import { number } from "./format.js";
 const PAD = { left: 52, right: 14, top: 22, bottom: 30 };
 
 /**
- * Draws `series` = [{ points: [[x, y]], colour, line, dots, hollow, dash }] with axis titles.
- * `log` makes both axes logarithmic; `marks` are vertical lines `[x, label]`.
+ * Draws `series` = [{ points: [[x, y]], colour, line, dots, hollow }] with axis titles.
+ * `log` makes both axes logarithmic; `marks` are vertical lines `[x, label]`, `levels` horizontal ones `[y, label]`.
  */
-export function chart(canvas, { series, x, y, log = false, marks = [] }) {
+export function chart(canvas, { series, x, y, log = false, marks = [], levels = [] }) {
   const { context, width, height } = begin(canvas);
   const all = series.flatMap(({ points }) => points).filter(([px, py]) => Number.isFinite(px) && Number.isFinite(py) && (!log || (px > 0 && py > 0)));
   if (!all.length) return;
@@ -23,13 +23,20 @@ export function chart(canvas, { series, x, y, log = false, marks = [] }) {
     context.setLineDash([]);
     context.fillText(label, scaleX(at) + 3, PAD.top + 6);
   }
-  for (const { points, colour: name, line: lined = true, dots = false, hollow = false, dash } of series) {
+  for (const [at, label] of levels) {
+    context.strokeStyle = context.fillStyle = colour("ink");
+    context.setLineDash([5, 4]);
+    line(context, [[PAD.left, scaleY(at)], [width - PAD.right, scaleY(at)]]);
+    context.setLineDash([]);
+    context.textAlign = "right";
+    context.fillText(label, width - PAD.right, scaleY(at) - 8);
+    context.textAlign = "left";
+  }
+  for (const { points, colour: name, line: lined = true, dots = false, hollow = false } of series) {
     const placed = points.filter(([px, py]) => !log || (px > 0 && py > 0)).map(([px, py]) => [scaleX(px), scaleY(py)]);
     context.strokeStyle = context.fillStyle = colour(name);
     context.lineWidth = 1.75;
-    context.setLineDash(dash ?? []);
     if (lined) line(context, placed);
-    context.setLineDash([]);
     if (dots) for (const [px, py] of placed) dot(context, px, py, hollow);
   }
 }

@@ -25,7 +25,8 @@ export function create({ changed, setPace }) {
   const controls = {};
   const wrongs = {};
   const seedNote = el("p", { hidden: true });
-  menu.append(el("h2", {}, words.title));
+  const notes = el("p", { hidden: true });
+  menu.append(el("h2", {}, words.title), notes);
   for (const [name, kind, value, attributes, usual = value] of FIELDS) {
     const wrong = el("p", { class: "wrong", id: `wrong-${name}`, hidden: true });
     // Numbers are typed into text fields: what is typed reaches the validation unchanged.
@@ -115,6 +116,12 @@ export function create({ changed, setPace }) {
     } }, words.reuse_seed));
   }
 
+  /** What the last run accepted without effect, and the like. */
+  function showNotes(warnings) {
+    notes.hidden = !warnings.length;
+    setText(notes, words.notes(warnings.join(" ")));
+  }
+
   label();
-  return { read, write, refuse, clearAll, showSeed };
+  return { read, write, refuse, clearAll, showSeed, showNotes };
 }

@@ -6,9 +6,9 @@ import { $, el, table } from "./dom.js";
 /** The Rust files and shaders of each stage, relative to the repository; the built site carries them along. */
 const FILES = {
   tokenize: ["src/tokenizer.rs"],
-  prefill: ["src/model.rs", "src/reference.rs", "shaders/"],
-  cache: ["src/kv_cache.rs"],
-  decode: ["src/generator.rs", "src/sampling.rs", "shaders/pick.wgsl"],
+  prefill: ["src/model/plan.rs", "shaders/embed.wgsl", "shaders/layer_norm.wgsl", "shaders/linear.wgsl", "shaders/attention.wgsl", "src/reference.rs"],
+  cache: ["src/kv_cache.rs", "shaders/ln_qkv.wgsl"],
+  decode: ["src/generator.rs", "src/model/plan.rs", "shaders/ln_qkv.wgsl", "shaders/attention.wgsl", "shaders/pick.wgsl", "src/sampling.rs"],
   detokenize: ["src/tokenizer.rs", "src/trace.rs"],
 };
 

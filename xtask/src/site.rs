@@ -46,7 +46,10 @@ pub fn build(options: &Options) -> Result<()> {
         fs::copy(root.join(file), out.join(file))
             .with_context(|| format!("cannot copy {file} into {}", out.display()))?;
     }
-    copy_folder(&root.join("www"), &out.join("www"))?;
+    // The page links to the Rust files and shaders that do what it shows.
+    for folder in ["www", "src", "shaders"] {
+        copy_folder(&root.join(folder), &out.join(folder))?;
+    }
     compress_models(&out.join("www/models"))?;
     weigh(&out)
 }
