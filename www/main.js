@@ -14,7 +14,7 @@ import { Player } from "./player.js";
 import { fill, strings } from "./strings.js";
 import { read as readTrace } from "./trace_file.js";
 import { onAppearance } from "./ui/canvas.js";
-import { $, el, placeMenus, setText } from "./ui/dom.js";
+import { $, disable, el, placeMenus, setText } from "./ui/dom.js";
 import { count, median, ms, visible } from "./ui/format.js";
 import { create as keyHandler } from "./ui/keys.js";
 import * as link from "./ui/link.js";
@@ -126,10 +126,10 @@ function drawControls({ recorded, status }) {
     : loading && !ready ? strings.buttons.loading(loading.percent) : recorded && !changedSinceStart() ? strings.buttons.play : strings.buttons.generate;
   setText($("#generate"), label);
   $("#generate").classList.toggle("pausing", status === "running");
-  $("#generate").disabled = !ready;
-  $("#next-token").disabled = !ready || (recorded && player.atEnd);
-  $("#next-stage").disabled = !ready || (recorded && player.atEnd);
-  $("#stop").disabled = !player.active;
+  disable($("#generate"), !ready, prompt);
+  disable($("#next-token"), !ready || (recorded && player.atEnd), $("#generate"));
+  disable($("#next-stage"), !ready || (recorded && player.atEnd), $("#generate"));
+  disable($("#stop"), !player.active, $("#generate"));
   const badge = $("#recorded-badge");
   badge.hidden = !recorded;
   if (recorded) setText(badge, strings.notice.recorded(notice.deviceName(player.meta.device), (player.meta.created ?? "").slice(0, 10)));
@@ -170,10 +170,11 @@ function typeTokens() {
     const tokens = tokenizer.tokens(prompt.value);
     typed = { tokens, ms: performance.now() - from };
     const max = model?.config.n_positions;
-    if (max && tokens.length > max) notice.show(strings.notice.option[0], strings.prompt.too_long(count(tokens.length), count(max)));
-    else notice.hide();
+    if (max && tokens.length > max) notice.show(strings.notice["prompt-too-long"][0], strings.prompt.too_long(count(tokens.length), count(max)), [], "prompt");
+    else notice.hide("prompt");
   } catch (error) {
-    notice.showError(error, "run");
+    typed = { tokens: [], ms: null };
+    notice.showError(error, "run", [], "prompt");
   }
   redraw();
 }
@@ -271,7 +272,8 @@ async function fork(id) {
   const ids = allIds(state).slice(0, -1);
   const { max_new_tokens, ...rest } = options.read();
   if (player.active) await player.stop();
-  const request = { input_ids: [...ids, id], past_key_values: "reuse", max_new_tokens, ...rest };
+  const reuse = rest.use_cache ? { past_key_values: "reuse" } : {};
+  const request = { input_ids: [...ids, id], ...reuse, max_new_tokens, ...rest };
   await run(request, { prompt: prompt.value, text: null, forked: true }, { forked: true }, "end");
   const prefill = player.state.prefilled;
   if (prefill) notice.announce(strings.decode.forked(player.state.reused, player.state.input_len));

@@ -33,6 +33,7 @@ export const strings = {
     close: "Close",
     copy: "Copy",
     copied: "Copied",
+    not_copied: "The browser refused to copy",
     restart: "Restart",
     try_again: "Try again",
     play_recording: "Play a recorded run",

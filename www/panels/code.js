@@ -40,8 +40,7 @@ export function create({ copyPython }) {
   const tools = document.querySelector("#code-tools");
   const choices = ["python", "javascript"].map((name) => el("button", { type: "button", class: "link", "aria-pressed": String(name === language), click: () => choose(name) }, words[name]));
   const copy = el("button", { type: "button", class: "link", click: async () => {
-    await copyPython();
-    setText(copy, strings.buttons.copied);
+    setText(copy, await copyPython().then(() => strings.buttons.copied, () => strings.buttons.not_copied));
     setTimeout(() => setText(copy, words.copy), 2000);
   } }, words.copy);
   tools.setAttribute("role", "group");

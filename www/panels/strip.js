@@ -3,7 +3,7 @@
 import { strings } from "../strings.js";
 import { decodeTimes, ttft } from "../fold.js";
 import { begin, colour } from "../ui/canvas.js";
-import { $, setText } from "../ui/dom.js";
+import { $, disable, setText } from "../ui/dom.js";
 import { median, ms } from "../ui/format.js";
 
 const words = strings.strip;
@@ -41,8 +41,8 @@ export function create(section, player) {
     canvas.setAttribute("aria-valuemax", events.length);
     canvas.setAttribute("aria-valuenow", cursor);
     canvas.setAttribute("aria-valuetext", cursor ? words.at(cursor, events.length, words.kinds[events[cursor - 1].type] ?? "") : words.empty);
-    $("#step-back").disabled = cursor === 0;
-    $("#step-forward").disabled = player.atEnd;
+    disable($("#step-back"), cursor === 0, canvas);
+    disable($("#step-forward"), player.atEnd, canvas);
     const times = decodeTimes(state);
     const said = !player.atEnd ? words.past(cursor, events.length)
       : times.length ? words.figures(ms(ttft(state)), ms(median(times))) : state.prefilled ? words.ttft(ms(ttft(state))) : words.empty;

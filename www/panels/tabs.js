@@ -34,7 +34,7 @@ export function create(app) {
     made[name] ??= MAKERS[name](panels[name], app);
     if (last) made[name].draw(last);
     // Only when it was asked for and would otherwise stay below the window.
-    if (asked && bar.getBoundingClientRect().top > innerHeight - 240) bar.scrollIntoView({ block: "center", behavior: "smooth" });
+    if (asked && bar.getBoundingClientRect().top > innerHeight - 240) bar.scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
   }
 
   show(names[0], false);

@@ -20,6 +20,14 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Disables a button; if it has the focus, `next` gets it, so that the keyboard does not lose its place. */
+export function disable(button, off, next) {
+  if (button.disabled === off) return;
+  const focused = document.activeElement === button;
+  button.disabled = off;
+  if (off && focused) next.focus();
+}
+
 /** A table from column titles and rows of texts; `numbers` are the columns set to the right. */
 export function table(columns, rows, numbers = []) {
   const side = (index) => (numbers.includes(index) ? { class: "number" } : {});

@@ -5,23 +5,29 @@ import { $, el, setText } from "./dom.js";
 
 const words = strings.device;
 
-/** Shows a notice; `actions` are `[label, function]`. */
-export function show(title, text, actions = []) {
+let current = null;
+
+/** Shows a notice; `actions` are `[label, function]`, `about` lets one cause take back its own notice only. */
+export function show(title, text, actions = [], about = "state") {
+  current = about;
   const box = $("#notice");
   box.replaceChildren(el("strong", {}, title), el("p", {}, text), ...actions.map(([label, act]) => el("button", { type: "button", class: "small", click: act }, label)));
   box.hidden = false;
 }
 
-export function hide() {
+/** Takes the notice back; with `about`, only if that is what it is about. */
+export function hide(about = current) {
+  if (about !== current) return;
+  current = null;
   $("#notice").hidden = true;
 }
 
 /** Shows an error with its own title where there is one. `kind` is "load" or "run". */
-export function showError(error, kind, actions) {
+export function showError(error, kind, actions, about) {
   const known = strings.notice[error.code];
   const [title, advice] = Array.isArray(known) ? known : strings.notice[kind];
   // Where the page knows what to do, the technical message follows it.
-  show(title, advice ? `${advice} (${error.message})` : `${error.message} [${error.code ?? "internal"}]`, actions);
+  show(title, advice ? `${advice} (${error.message})` : `${error.message} [${error.code ?? "internal"}]`, actions, about);
 }
 
 /** The chip and menu of the device. `info` is null before a model is loaded, `state` then says why; `check` is the self check's result. */
