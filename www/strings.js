@@ -228,7 +228,7 @@ export const strings = {
   device: {
     title: "Device",
     looking: "Looking for a GPU",
-    none: "No WebGPU",
+    none: "No GPU",
     idle: "GPU not in use",
     lost: "GPU lost",
     software: "software adapter",
@@ -245,10 +245,10 @@ export const strings = {
 
   notice: {
     "prompt-too-long": ["The prompt is too long", ""],
-    "insecure-context": ["WebGPU is hidden here", "Browsers offer WebGPU only on https and on localhost. Open this page over https, or serve it on your own machine."],
-    "no-webgpu": ["This browser has no WebGPU", "Use a current Chrome, Edge, Safari or Firefox. The tokenizer works without it."],
-    "no-adapter": ["No GPU answered", "The browser has WebGPU but found no adapter. Turn on hardware acceleration in its settings, update the graphics driver, or try another browser. The tokenizer works without it."],
-    "device-lost": ["The GPU was lost", "The driver was reset, the machine slept, or memory ran out. Restart loads the model again; prompt and options stay."],
+    "insecure-context": ["WebGPU is hidden here", "The tokenizer works without it."],
+    "no-webgpu": ["This browser has no WebGPU", "The tokenizer works without it."],
+    "no-adapter": ["No GPU answered", "The tokenizer works without it."],
+    "device-lost": ["The GPU was lost", "Restart loads the model again; prompt and options stay."],
     load: ["The model could not be loaded", ""],
     run: ["The run failed", ""],
     option: ["This option cannot be used", ""],

@@ -23,7 +23,7 @@ export const count = (value) => formatter(0).format(Math.round(value));
 /** Milliseconds in the unit that fits. */
 export function ms(value) {
   if (!Number.isFinite(value)) return "…";
-  if (value >= 10_000) return `${number(value / 1000, 3)} s`;
+  if (value >= 1000) return `${number(value / 1000, value >= 10_000 ? 3 : 2)} s`;
   if (value >= 100) return `${count(value)} ms`;
   return `${number(Math.max(value, 0), value < 0.01 ? 1 : 2)} ms`;
 }

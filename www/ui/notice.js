@@ -26,8 +26,7 @@ export function hide(about = current) {
 export function showError(error, kind, actions, about) {
   const known = strings.notice[error.code];
   const [title, advice] = Array.isArray(known) ? known : strings.notice[kind];
-  // Where the page knows what to do, the technical message follows it.
-  show(title, advice ? `${advice} (${error.message})` : `${error.message} [${error.code ?? "internal"}]`, actions, about);
+  show(title, advice ? `${error.message} ${advice}` : `${error.message} [${error.code ?? "internal"}]`, actions, about);
 }
 
 /** The chip and menu of the device. `info` is null before a model is loaded, `state` then says why; `check` is the self check's result. */
@@ -41,7 +40,7 @@ export function device(info, dtype, check = null, state = "looking") {
   }
   const name = deviceName(info);
   const verdict = !check ? "" : check.ok ? ` · ${words.checked(check.max_logit_diff.toExponential(0))}` : ` · ${words.wrong}`;
-  chip.replaceChildren(el("span", {}, `${check?.ok ? "✓ " : ""}${name}${info.is_fallback ? ` · ${words.software}` : ""}${verdict}`));
+  chip.replaceChildren(el("span", {}, `${check?.ok ? "✓ " : ""}${name}${verdict}`));
   const gpuClock = info.features?.includes("timestamp-query");
   menu.replaceChildren(el("h2", {}, words.title), el("p", {}, info.is_fallback ? words.software_about : words.hardware_about),
     ...(check && !check.ok ? [el("p", {}, words.wrong_about)] : []),
@@ -51,7 +50,8 @@ export function device(info, dtype, check = null, state = "looking") {
 
 /** A name for people: vendor and architecture, or what the browser tells. */
 export function deviceName(info) {
-  return [info?.vendor, info?.architecture].filter(Boolean).join(" ") || info?.description || words.unknown;
+  const name = [info?.vendor, info?.architecture].filter(Boolean).join(" ") || info?.description || words.unknown;
+  return info?.is_fallback ? `${name} · ${words.software}` : name;
 }
 
 /** Says one line to screen readers. */
