@@ -1,12 +1,24 @@
-// Shared by the kernels that begin with a layer norm: mean and 1 / sqrt(variance + EPSILON) of one row of x[T, C].
+// Shared by the kernels that begin with a layer norm: (x - mean) / sqrt(variance + EPSILON) * weight + bias, row by row.
 //
-// The kernel that this is appended to defines `fn raw(row: u32, k4: u32) -> vec4<f32>`, four values of the row, zero from C on.
+// The kernel that this is appended to declares x[T, C], zero from C to the next multiple of 4, and params.
 
 override C: u32;            // width of the residual stream
 override EPSILON: f32;      // layer_norm_epsilon
+override WEIGHT: u32;       // where the norm's weight and bias begin in params, in vec4
+override BIAS: u32;
 
 var<private> mean: f32;
 var<private> inverse_std: f32;
+
+// x[row, 4 * k4 ..]
+fn raw(row: u32, k4: u32) -> vec4<f32> {
+  return x[row * ((C + 3u) / 4u) + k4];
+}
+
+// The same, normed; after row_statistics(row).
+fn normed(row: u32, k4: u32) -> vec4<f32> {
+  return (raw(row, k4) - mean) * inverse_std * params[WEIGHT + k4] + params[BIAS + k4];
+}
 
 // Each thread reads the whole row: no barrier, and the row stays in the cache for the dot product that follows.
 fn row_statistics(row: u32) {

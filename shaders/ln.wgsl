@@ -3,19 +3,12 @@
 @group(0) @binding(1) var<storage, read> params: array<vec4<f32>>;        // this layer's vectors
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;       // [T, C]
 
-override WEIGHT: u32;   // where the norm's weight and bias begin in params, in vec4
-override BIAS: u32;
-
-fn raw(row: u32, k4: u32) -> vec4<f32> {
-  return x[row * ((C + 3u) / 4u) + k4];
-}
-
 @compute @workgroup_size(64)
 fn ln(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.x;
   let blocks = (C + 3u) / 4u;
   row_statistics(row);
   for (var k4 = lane; k4 < blocks; k4 += 64u) {
-    y[row * blocks + k4] = (raw(row, k4) - mean) * inverse_std * params[WEIGHT + k4] + params[BIAS + k4];
+    y[row * blocks + k4] = normed(row, k4);
   }
 }

@@ -8,11 +8,7 @@
 @group(0) @binding(6) var<storage, read> scales: array<vec4<f32>>;          // [tiles, ceil(C / 64), 256], int8 only
 @group(0) @binding(7) var<storage, read_write> logits: array<vec4<f32>>;    // [V], rounded up to whole tiles
 
-override WEIGHT: u32;           // offsets in params, in vec4
-override BIAS: u32;
 override PART_VEC4S: u32;       // vec4<u32> in a part of the head
-
-fn raw(row: u32, k4: u32) -> vec4<f32> { return x[row * ((C + 3u) / 4u) + k4]; }
 
 fn weight(i: u32) -> vec4<u32> {
   let part = i / PART_VEC4S;
@@ -24,9 +20,9 @@ fn weight(i: u32) -> vec4<u32> {
 
 fn scale(i: u32) -> vec4<f32> { return scales[i]; }
 
-fn input(row: u32, k4: u32) -> vec4<f32> {
-  return (raw(row, k4) - mean) * inverse_std * params[WEIGHT + k4] + params[BIAS + k4];
-}
+fn input(row: u32, k4: u32) -> vec4<f32> { return normed(row, k4); }
+
+fn output(row: u32, n4: u32, y: vec4<f32>) { logits[n4] = y; }
 
 @compute @workgroup_size(COLS, KSPLIT)
 fn ln_head(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
@@ -39,6 +35,6 @@ fn ln_head(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id
   let base = tile_index * (4u * blocks / rows_per_vec4) * 64u + n4 % 64u;
   let scale_base = tile_index * ((blocks + 15u) / 16u) * 64u + n4 % 64u;
   row_statistics(row);
-  let y = columns(row, 4u * blocks, base, 64u, scale_base, 64u, lane.x, lane.y);
-  if (lane.y == 0u) { logits[n4] = y; }
+  let y = columns(row, blocks, base, 64u, scale_base, 64u, lane.x, lane.y);
+  if (lane.y == 0u) { output(row, n4, y); }
 }

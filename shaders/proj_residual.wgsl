@@ -5,7 +5,6 @@
 @group(0) @binding(3) var<storage, read> w: array<vec4<u32>>;             // [F, C]
 @group(0) @binding(4) var<storage, read_write> x: array<vec4<f32>>;       // [T, C]: the residual stream
 
-override ONE_ROW: bool = true;  // decode: one row, K may be split; prefill: tiles of eight rows
 override K4: u32;               // ceil(F / 4)
 override N4: u32;               // ceil(C / 4)
 override MATRIX_BIAS: u32;      // offsets in params, in vec4
@@ -21,14 +20,5 @@ fn output(row: u32, n4: u32, y: vec4<f32>) {
 
 @compute @workgroup_size(COLS, KSPLIT)
 fn proj_residual(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
-  let n4 = group.x * COLS + lane.x;
-  let column = min(n4, N4 - 1u);
-  if (ONE_ROW) {
-    let y = columns(0u, 4u * K4, column, N4, column, N4, lane.x, lane.y);
-    if (n4 < N4 && lane.y == 0u) { output(0u, n4, y); }
-  } else if (n4 < N4) {
-    let row = 8u * group.y;
-    let y = tile(row, state.rows - 1u, 4u * K4, column, N4, column, N4);
-    for (var r = 0u; r < 8u && row + r < state.rows; r++) { output(row + r, n4, y.r[r]); }
-  }
+  linear(group, lane, K4, N4);
 }

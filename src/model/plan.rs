@@ -169,8 +169,6 @@ impl Recorder<'_> {
             ("STRIDE", parts_stride(self.layout) as f64),
             ("SPLITS", f64::from(splits)),
         ];
-        let norm = ("NORM", f64::from(u8::from(!prefill)));
-        let one_row = ("ONE_ROW", f64::from(u8::from(!prefill)));
         let at = |name, param| (name, (self.layout.param(param) / 4) as f64);
 
         let ln_1 = [at("WEIGHT", Param::Ln1Weight), at("BIAS", Param::Ln1Bias)];
@@ -183,7 +181,7 @@ impl Recorder<'_> {
             Matrix::CAttn,
             Param::CAttnBias,
             &[
-                &[c_is, epsilon, norm, half, heads[0]],
+                &[c_is, epsilon, half, heads[0]],
                 &ln_1,
                 &[
                     ("POSITIONS", config.n_positions as f64),
@@ -196,7 +194,7 @@ impl Recorder<'_> {
             prefill,
             Matrix::AttnProj,
             Param::AttnProjBias,
-            &[&heads, &[one_row, ("N4", f64::from(c4))]],
+            &[&heads, &[("N4", f64::from(c4))]],
         );
         let ln_fc = self.matrix(
             kernel::LN_FC,
@@ -204,7 +202,7 @@ impl Recorder<'_> {
             Matrix::CFc,
             Param::CFcBias,
             &[
-                &[c_is, epsilon, norm, ("N4", f64::from(f4))],
+                &[c_is, epsilon, ("N4", f64::from(f4))],
                 &ln_2,
                 &[("ACTIVATION", f64::from(config.activation_function as u32))],
             ],
@@ -214,7 +212,7 @@ impl Recorder<'_> {
             prefill,
             Matrix::MlpProj,
             Param::MlpProjBias,
-            &[&[one_row, ("K4", f64::from(f4)), ("N4", f64::from(c4))]],
+            &[&[("K4", f64::from(f4)), ("N4", f64::from(c4))]],
         );
         let rows_in_x = Grid::fixed(1, 1).rows(0, 1);
         let attention_grid = Grid::fixed(splits, config.n_head as u32).rows(2, 1);
@@ -378,7 +376,7 @@ impl Recorder<'_> {
     }
 
     /// The constants of linear.wgsl.
-    fn cut(&self, prefill: bool) -> [(&'static str, f64); 3] {
+    fn cut(&self, prefill: bool) -> [(&'static str, f64); 4] {
         let (cols, ksplit) = if prefill {
             (self.tuning.tile_cols, 1)
         } else {
@@ -386,6 +384,7 @@ impl Recorder<'_> {
         };
         [
             ("DTYPE", self.dtype()),
+            ("ONE_ROW", f64::from(u8::from(!prefill))),
             ("COLS", f64::from(cols)),
             ("KSPLIT", f64::from(ksplit)),
         ]
