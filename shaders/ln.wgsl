@@ -7,7 +7,7 @@
 fn ln(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.x;
   let blocks = (C + 3u) / 4u;
-  row_statistics(row);
+  row_statistics(row, lane);
   for (var k4 = lane; k4 < blocks; k4 += 64u) {
     y[row * blocks + k4] = normed(row, k4);
   }

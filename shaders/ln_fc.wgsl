@@ -24,6 +24,6 @@ fn output(row: u32, n4: u32, y: vec4<f32>) {
 
 @compute @workgroup_size(COLS, KSPLIT)
 fn ln_fc(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
-  if (ONE_ROW) { row_statistics(0u); }
+  if (ONE_ROW) { row_statistics(0u, lane.y * COLS + lane.x); }
   linear(group, lane, (C + 3u) / 4u, N4);
 }

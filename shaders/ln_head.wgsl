@@ -34,7 +34,7 @@ fn ln_head(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id
   let rows_per_vec4 = select(select(4u, 2u, DTYPE == 1u), 1u, DTYPE == 0u);
   let base = tile_index * (4u * blocks / rows_per_vec4) * 64u + n4 % 64u;
   let scale_base = tile_index * ((blocks + 15u) / 16u) * 64u + n4 % 64u;
-  row_statistics(row);
+  row_statistics(row, lane.y * COLS + lane.x);
   let y = columns(row, blocks, base, 64u, scale_base, 64u, lane.x, lane.y);
   if (lane.y == 0u) { output(row, n4, y); }
 }

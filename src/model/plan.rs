@@ -171,17 +171,19 @@ impl Recorder<'_> {
         ];
         let at = |name, param| (name, (self.layout.param(param) / 4) as f64);
 
+        let share = self.share(64);
+        let fused = self.share(t.cols * t.ksplit);
         let ln_1 = [at("WEIGHT", Param::Ln1Weight), at("BIAS", Param::Ln1Bias)];
         let ln_2 = [at("WEIGHT", Param::Ln2Weight), at("BIAS", Param::Ln2Bias)];
-        let norm_1 = self.kernel(kernel::LN, &[&[c_is, epsilon], &ln_1]);
-        let norm_2 = self.kernel(kernel::LN, &[&[c_is, epsilon], &ln_2]);
+        let norm_1 = self.kernel(kernel::LN, &[&[c_is, epsilon, share], &ln_1]);
+        let norm_2 = self.kernel(kernel::LN, &[&[c_is, epsilon, share], &ln_2]);
         let ln_qkv = self.matrix(
             kernel::LN_QKV,
             prefill,
             Matrix::CAttn,
             Param::CAttnBias,
             &[
-                &[c_is, epsilon, half, heads[0]],
+                &[c_is, epsilon, half, heads[0], fused],
                 &ln_1,
                 &[
                     ("POSITIONS", config.n_positions as f64),
@@ -202,7 +204,7 @@ impl Recorder<'_> {
             Matrix::CFc,
             Param::CFcBias,
             &[
-                &[c_is, epsilon, ("N4", f64::from(f4))],
+                &[c_is, epsilon, ("N4", f64::from(f4)), fused],
                 &ln_2,
                 &[("ACTIVATION", f64::from(config.activation_function as u32))],
             ],
@@ -316,6 +318,7 @@ impl Recorder<'_> {
                     ("WEIGHT", (self.layout.param(Param::LnFWeight) / 4) as f64),
                     ("BIAS", (self.layout.param(Param::LnFBias) / 4) as f64),
                     ("PART_VEC4S", table.part_vec4s()),
+                    self.share(self.tuning.cols * self.tuning.ksplit),
                 ],
                 &self.cut(false),
             ],
@@ -373,6 +376,12 @@ impl Recorder<'_> {
             .chain([&offsets[..], &cut[..]])
             .collect();
         self.kernel(shader, &all)
+    }
+
+    /// How many of a workgroup's threads sum a row together: all, or each alone where barriers cost more than they save.
+    fn share(&self, threads: u32) -> (&'static str, f64) {
+        let share = if self.tuning.ksplit > 1 { threads } else { 1 };
+        ("SHARE", f64::from(share))
     }
 
     /// The constants of linear.wgsl.
