@@ -14,8 +14,8 @@ export function create(root, app) {
   const status = el("span", { class: "hint", role: "status" });
   const results = el("div", { id: "compare-results" }, el("p", { class: "hint" }, words.empty));
   const canvas = el("canvas", { class: "chart", role: "img", "aria-label": words.chart });
-  const legend = el("p", { class: "legend" }, key("prefill", words.off), key("decode", words.on));
-  root.append(el("p", {}, words.about), el("div", { class: "split" }, el("div", {}, el("div", { class: "row" }, button, status), results), el("div", {}, canvas, legend)));
+  const picture = el("div", { hidden: true }, canvas, el("p", { class: "legend" }, key("prefill", words.off), key("decode", words.on)));
+  root.append(el("p", {}, words.about), el("div", { class: "split" }, el("div", {}, el("div", { class: "row" }, button, status), results), picture));
   let pair = null;
   let busy = false;
 
@@ -41,6 +41,7 @@ export function create(root, app) {
   function draw({ model, recorded, status: running }) {
     button.disabled = !model || running === "running" || busy;
     if (!busy) setText(status, recorded ? words.recorded : model ? "" : words.needs_model);
+    picture.hidden = !pair;
     if (pair) {
       const [off, on] = pair.map((events) => decoded(events).map((step) => [tokensSoFar(events, step), step.ms]));
       chart(canvas, { x: words.axis, y: strings.units.ms, series: [{ points: off, colour: "prefill" }, { points: on, colour: "decode" }] });

@@ -1,0 +1,49 @@
+// Without WebGPU, with a broken site, and over a long run.
+import { expect, open, test } from "./helpers.js";
+
+test("without WebGPU the page says so, tokenizes and plays a recorded run", async ({ page }) => {
+  await page.addInitScript(() => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
+  await page.goto("./");
+  await expect(page.locator("#notice")).toContainText("This browser has no WebGPU");
+  await expect(page.locator("#recorded-badge")).toContainText("RECORDED");
+  await expect(page.locator("#output .new").nth(5)).toBeAttached();
+  await page.locator("#prompt").fill("hello world");
+  await expect(page.locator("#tokens .token")).toHaveCount(2);
+});
+
+test("without an adapter the page says that instead", async ({ page }) => {
+  await page.addInitScript(() => (GPU.prototype.requestAdapter = async () => null));
+  await page.goto("./");
+  await expect(page.locator("#notice")).toContainText("No GPU answered");
+});
+
+test("a web page in place of the weights is one clear sentence", async ({ page }) => {
+  await page.route("**/model.safetensors.gz", (route) => route.fulfill({ status: 200, contentType: "text/html", body: "<!doctype html><p>moved" }));
+  await page.goto("./");
+  await expect(page.locator("#notice")).toContainText("web page instead of the file");
+  await expect(page.locator("#notice")).toContainText("model.safetensors");
+  await page.unroute("**/model.safetensors.gz");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await expect(page.locator("#generate")).toBeEnabled();
+});
+
+test("900 tokens: every one is shown, the page stays responsive and bounded", async ({ page }) => {
+  // A software adapter on a busy machine needs half a second for a token.
+  test.setTimeout(900_000);
+  await open(page, { max_new_tokens: 900 });
+  await page.evaluate(() => {
+    globalThis.longest = 0;
+    let last = performance.now();
+    globalThis.beat = setInterval(() => {
+      const now = performance.now();
+      globalThis.longest = Math.max(globalThis.longest, now - last);
+      last = now;
+    }, 20);
+  });
+  await page.locator("#generate").click();
+  await expect(page.locator("#stage-detokenize .cost")).toContainText(/reached|ended/, { timeout: 850_000 });
+  const made = await page.locator("#output .new").count();
+  expect(made).toBeGreaterThan(0);
+  expect(await page.evaluate(() => document.querySelectorAll("*").length)).toBeLessThan(2500);
+  console.log(`${made} tokens; longest time without an answer ${Math.round(await page.evaluate(() => globalThis.longest))} ms`);
+});
