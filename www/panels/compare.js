@@ -21,6 +21,7 @@ export function create(root, app) {
 
   async function start() {
     busy = true;
+    const { pace } = app.player;
     app.player.pace = "full";
     setText(status, words.running_off);
     const off = await app.compareRun({ use_cache: false });
@@ -34,6 +35,7 @@ export function create(root, app) {
       }
     }
     setText(status, "");
+    app.player.pace = pace;
     busy = false;
     draw(app.view());
   }
