@@ -253,14 +253,19 @@ fn fresh_seed() -> u64 {
 }
 
 impl Run {
-    /// One turn of the loop: does the next thing, and waits for at most one arrival.
+    /// One turn of the loop: does the next thing, and waits for at most one arrival. An interruption ends the waiting.
     async fn advance(&mut self) {
-        let turn = if self.shared.interrupt.asked() {
-            // Disposing interrupts as well; that is an error, not an end.
-            self.model.check().map(|()| Some(FinishReason::Interrupted))
-        } else {
-            self.turn().await
+        let interrupt = self.shared.interrupt.clone();
+        let turn = {
+            let (asked, turn) = (pin!(interrupt.wait()), pin!(self.turn()));
+            match select(asked, turn).await {
+                Either::Left(_) => None,
+                Either::Right((turn, _)) => Some(turn),
+            }
         };
+        // Disposing interrupts as well; that is an error, not an end.
+        let turn =
+            turn.unwrap_or_else(|| self.model.check().map(|()| Some(FinishReason::Interrupted)));
         match turn {
             Ok(None) => {}
             Ok(Some(reason)) => self.finish(reason),
@@ -304,6 +309,12 @@ impl Run {
                 tokens.iter().map(|t| t.id).collect()
             }
         };
+        if !self.options.stop_strings.is_empty() && self.model.tokenizer().is_none() {
+            return Err(Error::BadTokenizer(
+                "This model came without a tokenizer, so it cannot find stop_strings. Leave them out, or use eos_token_id."
+                    .into(),
+            ));
+        }
         if ids.is_empty() {
             let bos = config.bos_token_id.ok_or_else(|| {
                 Error::BadOption(
@@ -363,9 +374,7 @@ impl Run {
         let last = done + rows == self.prompt_len;
         let pass = self.model.prefill(done, rows, last).await?;
         let (done, submitted_at) = (done + rows, pass.submitted_at);
-        let Some((pass, outcome, took)) = self.arrive(pass).await? else {
-            return Ok(Some(FinishReason::Interrupted));
-        };
+        let (pass, outcome, took) = self.arrive(pass).await?;
         self.model
             .learn_rate(rows, (self.last_arrival - submitted_at).as_secs_f64() * 1e3);
         let ms = ms + took;
@@ -433,9 +442,7 @@ impl Run {
         let Some(pass) = self.in_flight.pop_front() else {
             return Ok(Some(FinishReason::Length));
         };
-        let Some((pass, outcome, ms)) = self.arrive(pass).await? else {
-            return Ok(Some(FinishReason::Interrupted));
-        };
+        let (pass, outcome, ms) = self.arrive(pass).await?;
         let cached = if self.options.use_cache {
             pass.past + pass.rows
         } else {
@@ -451,22 +458,15 @@ impl Run {
         self.deliver(&pass, outcome, ms)
     }
 
-    /// Waits for a pass, or for an interruption; then its wall clock is known.
-    async fn arrive(&mut self, mut pass: Pass) -> Result<Option<(Pass, Outcome, f64)>> {
-        let interrupt = self.shared.interrupt.clone();
-        let bytes = match select(&mut pass.arrival, pin!(interrupt.wait())).await {
-            Either::Left((bytes, _)) => bytes?,
-            Either::Right(_) => {
-                self.model.check()?;
-                return Ok(None);
-            }
-        };
+    /// Waits for a pass; then its wall clock is known.
+    async fn arrive(&mut self, mut pass: Pass) -> Result<(Pass, Outcome, f64)> {
+        let bytes = (&mut pass.arrival).await?;
         let now = Instant::now();
         let begun = pass.submitted_at.max(self.last_arrival);
         self.last_arrival = now;
         let outcome = pass.outcome(&self.model, &bytes);
         let ms = (now - begun).as_secs_f64() * 1e3;
-        Ok(Some((pass, outcome, ms)))
+        Ok((pass, outcome, ms))
     }
 
     /// Whether one more step may be asked for: the limits on new ids and on positions.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::{MAX_CHUNK, Weights};
 use crate::checkpoint::layout::TILE_ROWS;
 use crate::checkpoint::{Layout, Matrix, Param, pad4};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::{DeviceInfo, Gpu, MemoryClass, Tensor};
 use crate::kernel::{self, Grid, Kernel, Op, Shader};
 use crate::kv_cache::{KvCache, QUERY_RING};
@@ -128,6 +128,18 @@ pub fn record(
     act: &Activations,
     tuning: Tuning,
 ) -> Result<Plans> {
+    // attention.wgsl keeps the scores of 64 positions and one head's sum.
+    let (needed, most) = (
+        4 * (64 + weights.layout().d_p),
+        gpu.limits().max_compute_workgroup_storage_size as usize,
+    );
+    if needed > most {
+        return Err(Error::Limit(format!(
+            "A head of {} values needs {needed} bytes of workgroup memory, and this adapter has {most}. Choose a model \
+             with smaller heads.",
+            weights.layout().config().head_size()
+        )));
+    }
     let recorder = Recorder {
         gpu,
         weights,
