@@ -35,6 +35,8 @@ pub struct Gpu {
     counters: RefCell<Counters>,
     memory: RefCell<Memory>,
     submissions: Cell<Option<wgpu::SubmissionIndex>>,
+    #[cfg(feature = "test-hooks")]
+    pub(crate) hooks: crate::test_hooks::Hooks,
 }
 
 /// The first error that the device reported outside any call, and whether the device is gone.
@@ -86,6 +88,12 @@ impl Gpu {
     pub async fn request(options: GpuOptions) -> Result<Rc<Self>> {
         let adapter = adapter::request().await?;
         let features = adapter.features() & wgpu::Features::TIMESTAMP_QUERY;
+        #[cfg(feature = "test-hooks")]
+        let features = if crate::test_hooks::features_hidden() {
+            wgpu::Features::empty()
+        } else {
+            features
+        };
         let limits = if options.default_limits {
             wgpu::Limits::defaults()
         } else {
@@ -141,6 +149,8 @@ impl Gpu {
             counters: RefCell::default(),
             memory: RefCell::default(),
             submissions: Cell::new(None),
+            #[cfg(feature = "test-hooks")]
+            hooks: Default::default(),
         }))
     }
 
@@ -168,8 +178,20 @@ impl Gpu {
         count(&mut self.counters.borrow_mut());
     }
 
+    /// Whether a map that has completed may be seen; a test can delay all of them.
+    fn shows_maps(&self) -> bool {
+        #[cfg(feature = "test-hooks")]
+        return !self.hooks.holds_maps();
+        #[cfg(not(feature = "test-hooks"))]
+        true
+    }
+
     /// Live bytes by class.
     pub fn memory(&self) -> Memory {
+        // Destroying a device frees all its buffers, whoever still has a handle to one.
+        if matches!(self.check(), Err(Error::Disposed(_))) {
+            return Memory::default();
+        }
         self.memory.borrow().clone()
     }
 
@@ -186,6 +208,16 @@ impl Gpu {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
+    }
+
+    /// For a read-back that failed: its device is gone, even where it has not said so yet.
+    fn gone(&self) -> Error {
+        let lost = Error::DeviceLost(
+            "The GPU gave no result back: its device is gone. Restart the model; nothing has to be downloaded again."
+                .into(),
+        );
+        self.faults.record(lost.clone());
+        self.check().err().unwrap_or(lost)
     }
 
     /// Runs `allocate` and waits until the GPU has said whether it had the memory.
@@ -246,6 +278,10 @@ impl Gpu {
                 }),
             });
             for op in plans.iter().copied().flatten() {
+                #[cfg(feature = "test-hooks")]
+                if self.hooks.skips(op.name()) {
+                    continue;
+                }
                 op.record(&mut pass, rows);
                 dispatches += 1;
                 if op.name() == EMBED.name {
@@ -298,10 +334,14 @@ impl Gpu {
         {
             let index = self.submissions.take();
             self.submissions.set(index.clone());
-            let _ = self.device.poll(wgpu::PollType::Wait {
+            let waited = self.device.poll(wgpu::PollType::Wait {
                 submission_index: index,
                 timeout: Some(std::time::Duration::from_millis(2)),
             });
+            // A lost device never accepted its last submit and refuses to wait for it: then only ask what has happened.
+            if waited.is_err() {
+                let _ = self.device.poll(wgpu::PollType::Poll);
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub mod kv_cache;
 pub mod model;
 pub mod reference;
 pub mod sampling;
+#[cfg(feature = "test-hooks")]
+pub mod test_hooks;
 pub mod tokenizer;
 pub mod trace;
 #[cfg(target_arch = "wasm32")]

@@ -75,7 +75,7 @@ pub struct Pass {
 pub struct Outcome {
     /// The id it picked with its candidates; `None` for a chunk that is not the last.
     pub picked: Option<Picked>,
-    /// By the GPU's clock, if it has one.
+    /// By the GPU's clock, if it has one and timed all of it.
     pub gpu_ms: Option<f64>,
 }
 
@@ -273,20 +273,26 @@ impl Model {
         self.gpu
             .write(&self.activations.sampling, 0, bytemuck::bytes_of(&uniform))?;
         self.activations.listed.set(options.top_logits as usize);
-        let reuse = options.reuse && !self.scratch.get();
+        let reuse = options.reuse && options.use_cache && !self.scratch.get();
         self.scratch.set(!options.use_cache);
         self.cache.begin(prompt, reuse)
     }
 
     /// Rows for the next prefill chunk.
     pub(crate) fn chunk_rows(&self) -> usize {
+        #[cfg(feature = "test-hooks")]
+        if let Some(rows) = self.gpu.hooks.chunk_rows() {
+            return rows;
+        }
         self.chunk_rows.get()
     }
 
     /// Sizes the next chunk from how long `rows` rows took.
     pub(crate) fn learn_rate(&self, rows: usize, ms: f64) {
         let fitting = (rows as f64 * CHUNK_MS / ms.max(0.01)) as usize;
-        let chunk = fitting.clamp(MIN_CHUNK, MAX_CHUNK.min(self.activations.rows));
+        // A model may have fewer positions than the least chunk; no prompt is longer than that.
+        let most = self.activations.rows.max(MIN_CHUNK);
+        let chunk = fitting.clamp(MIN_CHUNK, most);
         self.chunk_rows.set(chunk / MIN_CHUNK * MIN_CHUNK);
     }
 
@@ -526,7 +532,8 @@ impl Pass {
         let (record, timestamps) = bytes.split_at(self.record_bytes.min(bytes.len()));
         Outcome {
             picked: (record.len() >= RECORD_HEADER_BYTES).then(|| Picked::from_record(record)),
-            gpu_ms: model.gpu.gpu_ms(timestamps),
+            // Only the last submit of a pass is timed: with several, the time of the whole is not known.
+            gpu_ms: model.gpu.gpu_ms(timestamps).filter(|_| self.chunks == 1),
         }
     }
 
