@@ -176,7 +176,7 @@ const GREEDY: SamplingUniform = SamplingUniform {
 };
 
 /// A hash of u32 numbers, the `mixed` of make_processors.py.
-fn mixed(mut x: u32) -> u32 {
+pub fn mixed(mut x: u32) -> u32 {
     x ^= x >> 16;
     x = x.wrapping_mul(0x7FEB_352D);
     x ^= x >> 15;
