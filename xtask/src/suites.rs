@@ -98,6 +98,7 @@ fn native(report: &mut Report) {
     });
 }
 
+/// The tests are those that run natively as well, the ones with test hooks among them.
 fn wasm(report: &mut Report) {
     let mut clippy =
         process::cargo(&["clippy", "--target", tools::WASM_TARGET, "--lib", "--tests"]);
@@ -112,6 +113,7 @@ fn wasm(report: &mut Report) {
         );
         tests
             .args(["test", "--headless", "--chrome"])
+            .args(["--", "--features", "test-hooks"])
             .current_dir(root());
         tests.env("PATH", process::search_path());
         process::run_reading(&mut tests, |line| counts.add_line(line))
