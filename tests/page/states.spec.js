@@ -1,5 +1,5 @@
 // Without WebGPU, with a broken site, and over a long run.
-import { expect, open, test } from "./helpers.js";
+import { expect, generate, open, savedRun, setOptions, steps, test } from "./helpers.js";
 
 test("without WebGPU the page says so, tokenizes and plays a recorded run", async ({ page }) => {
   await page.addInitScript(() => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
@@ -27,23 +27,19 @@ test("a web page in place of the weights is one clear sentence", async ({ page }
   await expect(page.locator("#generate")).toBeEnabled();
 });
 
-test("900 tokens: every one is shown, the page stays responsive and bounded", async ({ page }) => {
-  // A software adapter on a busy machine needs half a second for a token.
-  test.setTimeout(900_000);
-  await open(page, { max_new_tokens: 900 });
-  await page.evaluate(() => {
-    globalThis.longest = 0;
-    let last = performance.now();
-    globalThis.beat = setInterval(() => {
-      const now = performance.now();
-      globalThis.longest = Math.max(globalThis.longest, now - last);
-      last = now;
-    }, 20);
-  });
+test("up to 900 tokens: every one is shown, and the page stays bounded", async ({ page }) => {
+  test.setTimeout(600_000);
+  await open(page, { max_new_tokens: 8, prompt: "Once upon a time" });
+  await generate(page);
+  const each = Math.max(...steps(await savedRun(page)).map(({ ms }) => ms));
+  // On a slow software adapter as many as fit into some minutes.
+  const wanted = Math.max(100, Math.min(900, Math.floor(180_000 / each)));
+  await setOptions(page, { max_new_tokens: wanted });
   await page.locator("#generate").click();
-  await expect(page.locator("#stage-detokenize .cost")).toContainText(/reached|ended/, { timeout: 850_000 });
+  await expect(page.locator("#output .new").nth(9)).toBeAttached();
+  await expect(page.locator("#stage-detokenize .cost")).toContainText(/reached|ended/, { timeout: 500_000 });
   const made = await page.locator("#output .new").count();
-  expect(made).toBeGreaterThan(0);
+  expect(steps(await savedRun(page))).toHaveLength(made);
   expect(await page.evaluate(() => document.querySelectorAll("*").length)).toBeLessThan(2500);
-  console.log(`${made} tokens; longest time without an answer ${Math.round(await page.evaluate(() => globalThis.longest))} ms`);
+  console.log(`${made} tokens of ${wanted}`);
 });
