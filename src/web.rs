@@ -8,7 +8,7 @@ use serde::Serialize;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 
-use crate::checkpoint::{Layout, Loader, ShardIndex};
+use crate::checkpoint::{Dtype, Layout, Loader, ShardIndex, Tensor};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::generator::{Generator, Interrupter, Prompt};
@@ -52,6 +52,27 @@ pub fn start() {
 #[wasm_bindgen]
 pub fn shard_files(index_json: &str) -> Result<Vec<String>> {
     Ok(ShardIndex::from_json(index_json)?.files().to_vec())
+}
+
+/// What the dtype `auto` stands for: by the bytes of the checkpoint, or what its shape says if they are not known.
+///
+/// # Errors
+/// `bad-config`, `not-a-gpt2`.
+#[wasm_bindgen]
+pub fn auto_dtype(config_json: &str, checkpoint_bytes: Option<f64>) -> Result<String> {
+    let config = Config::from_json(config_json)?;
+    let bytes = checkpoint_bytes.map_or_else(|| Tensor::checkpoint_bytes(&config), |b| b as u64);
+    Ok(Dtype::auto(bytes).to_string())
+}
+
+/// The next smaller dtype, if there is one.
+///
+/// # Errors
+/// `bad-option` for an unknown dtype.
+#[wasm_bindgen]
+pub fn smaller_dtype(dtype: &str) -> Result<Option<String>> {
+    let dtype: Dtype = dtype.parse()?;
+    Ok(dtype.smaller().map(|dtype| dtype.to_string()))
 }
 
 /// A tokenizer.
@@ -117,6 +138,8 @@ pub struct ModelLoader {
     gpu: Rc<Gpu>,
     loading: RefCell<Option<(Loader, Weights)>>,
     tokenizer: RefCell<Option<Rc<tokenizer::Tokenizer>>>,
+    /// Whether the memory belongs to a [`Model`] now.
+    finished: Cell<bool>,
 }
 
 #[wasm_bindgen]
@@ -136,10 +159,13 @@ impl ModelLoader {
             Reflect::get(&options, &"default_limits".into()).is_ok_and(|v| v.is_truthy());
         let gpu = Gpu::request(GpuOptions { default_limits }).await?;
         let layout = Layout::new(&config, dtype);
-        let weights = gpu.allocating(|| Weights::allocate(&gpu, &layout)).await?;
+        let weights = gpu.allocating(|| Weights::allocate(&gpu, &layout)).await;
+        // What was allocated before the failure goes with the device.
+        let weights = weights.inspect_err(|_| gpu.destroy())?;
         Ok(Self {
             loading: RefCell::new(Some((Loader::new(&config, dtype), weights))),
             tokenizer: RefCell::default(),
+            finished: Cell::new(false),
             gpu,
         })
     }
@@ -196,15 +222,17 @@ impl ModelLoader {
         let report = loader.finish()?;
         let tokenizer = self.tokenizer.borrow().clone();
         let model = model::Model::new(self.gpu.clone(), weights, &report, tokenizer, None).await?;
+        self.finished.set(true);
         Ok(Model {
             model,
             ignored: report.ignored,
         })
     }
 
-    /// Cancels and frees the GPU memory.
+    /// Cancels and frees the GPU memory, unless it belongs to a finished model. A call of `finish` that still waits ends.
     pub fn abort(&self) {
-        if self.loading.borrow_mut().take().is_some() {
+        if !self.finished.get() {
+            self.loading.borrow_mut().take();
             self.gpu.destroy();
         }
     }

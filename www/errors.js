@@ -12,12 +12,17 @@ export class Gpt2Error extends Error {
 /** Whatever was thrown, as an `Error` with a `code` and a readable message. */
 export function coded(thrown) {
   if (thrown instanceof Error && thrown.code && typeof thrown.code === "string") return thrown;
-  if (thrown?.name === "AbortError") return new Gpt2Error("aborted", "The caller cancelled.", { cause: thrown });
+  if (thrown?.name === "AbortError") return aborted(thrown);
   const text = thrown instanceof Error ? thrown.message : typeof thrown === "string" ? thrown : JSON.stringify(thrown);
   return new Gpt2Error("internal", text || "An error without a message.", { cause: thrown });
 }
 
+/** The error of a call whose signal was raised. */
+export function aborted(cause) {
+  return new Gpt2Error("aborted", "The caller cancelled.", { cause });
+}
+
 /** Throws `aborted` once the signal was raised. */
 export function throwIfAborted(signal) {
-  if (signal?.aborted) throw new Gpt2Error("aborted", "The caller cancelled.");
+  if (signal?.aborted) throw aborted(signal.reason);
 }

@@ -4,35 +4,15 @@
 // network, http, cors, not-a-gpt2, bad-config, bad-checkpoint, bad-tokenizer, bad-option, prompt-too-long, bad-trace,
 // busy, disposed, aborted, internal.
 
+import { env } from "./env.js";
 import { Gpt2Error, coded, throwIfAborted } from "./errors.js";
-import { env, readAll, resolveSource } from "./source.js";
+import { gpuBytes, loadModel } from "./load.js";
+import { filesOfDrop } from "./local.js";
+import * as downloads from "./parts.js";
+import { resolveSource } from "./source.js";
+import { AutoTokenizer } from "./tokenizer.js";
 
-export { Gpt2Error, env };
-
-/** Bytes handed to WebAssembly at once: small enough that converting them is a short task. */
-const PIECE = 1 << 20;
-/** Milliseconds of work after which loading lets the page breathe. */
-const SLICE_MS = 12;
-
-let engine;
-
-/** The WebAssembly module, loaded once. */
-function loadEngine() {
-  engine ??= (async () => {
-    const url = new URL("./pkg/gpt2_webgpu_bg.wasm", import.meta.url);
-    const wasm = await import("./pkg/gpt2_webgpu.js").catch((error) => {
-      throw new Gpt2Error("http", `The engine could not be loaded next to ${import.meta.url}: ${error.message}`, { cause: error });
-    });
-    const response = await env.fetch(url).catch((error) => {
-      throw new Gpt2Error("network", `Could not fetch ${url}.`, { cause: error });
-    });
-    if (!response.ok) throw new Gpt2Error("http", `${url} answered with status ${response.status}.`);
-    await wasm.default({ module_or_path: response });
-    return wasm;
-  })();
-  engine.catch(() => (engine = undefined));
-  return engine;
-}
+export { AutoTokenizer, Gpt2Error, downloads, env, filesOfDrop, gpuBytes, resolveSource };
 
 /** Runs `work` and gives every failure a code. */
 async function guarded(work) {
@@ -40,93 +20,6 @@ async function guarded(work) {
     return await work();
   } catch (error) {
     throw coded(error);
-  }
-}
-
-const tokenizers = new Map();
-
-/** Tokenizers by source. */
-export const AutoTokenizer = {
-  /** Loads `tokenizer.json` from a folder; the same folder is fetched once. */
-  async from_pretrained(source, { progress_callback, signal } = {}) {
-    return guarded(async () => {
-      const folder = resolveSource(source);
-      const tokenizer = await sharedTokenizer(folder, progress_callback, signal, false);
-      progress_callback?.({ status: "ready", model: folder.name });
-      return tokenizer;
-    });
-  },
-};
-
-function sharedTokenizer(folder, progress_callback, signal, optional) {
-  const key = folder.url.href;
-  if (!tokenizers.has(key)) {
-    const pending = readTokenizer(folder, progress_callback, signal, optional);
-    tokenizers.set(key, pending);
-    pending.then((tokenizer) => tokenizer ?? tokenizers.delete(key), () => tokenizers.delete(key));
-  }
-  return tokenizers.get(key);
-}
-
-/** `tokenizer.json`, or the older pair of `vocab.json` and `merges.txt`; null when `optional` and there is neither. */
-async function readTokenizer(folder, progress_callback, signal, optional) {
-  const small = (file, may_lack) => smallFile(folder, file, progress_callback, signal, may_lack);
-  const [wasm, whole] = await Promise.all([loadEngine(), small("tokenizer.json", true)]);
-  if (whole) return new Tokenizer(wasm.Tokenizer.from_json(whole));
-  const vocab = await small("vocab.json", optional);
-  return vocab && new Tokenizer(wasm.Tokenizer.from_vocab_and_merges(vocab, await small("merges.txt", false)));
-}
-
-async function smallFile(folder, file, progress_callback, signal, optional) {
-  const progress = fileProgress(folder, file, progress_callback);
-  const opened = await folder.open(file, { signal, optional, onBytes: progress.bytes });
-  if (!opened) return null;
-  const bytes = await readAll(opened);
-  progress.done();
-  return bytes;
-}
-
-/** transformers.js statuses for one file: initiate, download, progress, done. */
-function fileProgress(folder, file, progress_callback) {
-  const about = { name: folder.name, file };
-  let started = false;
-  progress_callback?.({ status: "initiate", ...about });
-  return {
-    bytes(loaded, total) {
-      if (!started) progress_callback?.({ status: "download", ...about });
-      started = true;
-      const progress = total ? Math.min(100, (100 * loaded) / total) : 0;
-      progress_callback?.({ status: "progress", ...about, progress, loaded, total: total ?? 0 });
-    },
-    done: () => progress_callback?.({ status: "done", ...about }),
-  };
-}
-
-/** Text to ids and back. */
-class Tokenizer {
-  #inner;
-  constructor(inner) {
-    this.#inner = inner;
-  }
-  /** Ids of a text. */
-  encode(text) {
-    return call(() => Array.from(this.#inner.encode(text)));
-  }
-  /** Text of ids. */
-  decode(ids, { skip_special_tokens = false } = {}) {
-    return call(() => this.#inner.decode(Uint32Array.from(ids), skip_special_tokens));
-  }
-  /** `[{id, text, bytes, start, end, special}]`; start and end in UTF-16 units. */
-  tokens(text) {
-    return call(() => this.#inner.tokens(text));
-  }
-  /** One more than the highest id. */
-  get vocab_size() {
-    return this.#inner.vocab_size;
-  }
-  /** The engine's own handle, for a model that uses this tokenizer. */
-  get handle() {
-    return this.#inner;
   }
 }
 
@@ -144,43 +37,27 @@ export class GPT2LMHeadModel {
   #streaming = new Set();
 
   /**
-   * Loads `config.json`, the weights and the tokenizer of a folder. Weights stream from the network to the GPU.
-   * Options: `dtype` ("fp32", "fp16"), `progress_callback`, `signal`, `default_limits`.
+   * Loads `config.json`, the weights and the tokenizer of a source: a hub id, an address, a path on this site or a list of
+   * `File`s. Weights stream to the GPU as they come.
+   * Options: `dtype` ("auto", "fp32", "fp16", "q8"), `revision` (hub ids), `progress_callback`, `signal`, `default_limits`.
    */
   static async from_pretrained(source, options = {}) {
     return guarded(async () => {
-      const { dtype = "fp32", revision, progress_callback, signal, default_limits, ...unknown } = options;
+      const { dtype = "auto", revision, progress_callback, signal, default_limits, ...unknown } = options;
       refuseUnknown(unknown, "from_pretrained");
-      if (revision !== undefined && revision !== "main") {
-        throw new Gpt2Error("bad-option", "revision belongs to hub ids; this source is a folder.");
-      }
-      const folder = resolveSource(source);
-      const wasm = await loadEngine();
-      const config = new TextDecoder().decode(await smallFile(folder, "config.json", progress_callback, signal));
-      const loader = await wasm.ModelLoader.create(config, dtype, { default_limits });
-      try {
-        const tokenizer = await sharedTokenizer(folder, progress_callback, signal, true);
-        if (tokenizer) loader.use_tokenizer(tokenizer.handle);
-        await pushWeights(wasm, loader, folder, progress_callback, signal);
-        const model = new GPT2LMHeadModel(await loader.finish(), tokenizer, folder.name);
-        progress_callback?.({ status: "ready", model: folder.name });
-        return model;
-      } catch (error) {
-        try {
-          loader.abort();
-        } catch {
-          // Already finished or freed: the first error is the one to tell.
-        }
-        throw error;
-      }
+      throwIfAborted(signal);
+      const folder = resolveSource(source, { revision });
+      return new GPT2LMHeadModel(await loadModel(folder, { dtype, default_limits, signal, progress_callback }), folder.name);
     });
   }
 
   /** @private use `from_pretrained`. */
-  constructor(inner, tokenizer, name) {
+  constructor({ inner, tokenizer, notes }, name) {
     this.#inner = inner;
     this.tokenizer = tokenizer ?? null;
     this.name = name;
+    /** What the reader should know about this load. */
+    this.notes = notes;
     this.config = inner.config;
     this.dtype = inner.dtype;
     this.device_info = inner.device_info;
@@ -264,45 +141,6 @@ export class GPT2LMHeadModel {
     const result = { sequences: [[...prompt, ...new_tokens]], new_tokens, text, finish_reason, timings, seed, warnings };
     return options.top_logits ? { ...result, top_logits } : result;
   }
-}
-
-async function pushWeights(wasm, loader, folder, progress_callback, signal) {
-  let last = performance.now();
-  const breathe = async () => {
-    if (performance.now() - last < SLICE_MS) return;
-    await new Promise((resolve) => setTimeout(resolve));
-    last = performance.now();
-  };
-  for await (const { file, opened, progress } of weightFiles(wasm, folder, progress_callback, signal)) {
-    loader.begin_file(file, opened.length ?? undefined);
-    for await (const chunk of opened.chunks) {
-      for (let at = 0; at < chunk.byteLength; at += PIECE) {
-        await loader.push(chunk.subarray(at, at + PIECE));
-        await breathe();
-        throwIfAborted(signal);
-      }
-    }
-    loader.end_file();
-    progress.done();
-  }
-}
-
-/** The one weight file, or the shards that the index names, in its order. */
-async function* weightFiles(wasm, folder, progress_callback, signal) {
-  const open = async (file, optional) => {
-    const progress = fileProgress(folder, file, progress_callback);
-    return { file, progress, opened: await folder.open(file, { signal, optional, onBytes: progress.bytes }) };
-  };
-  const single = await open("model.safetensors", true);
-  if (single.opened) {
-    yield single;
-    return;
-  }
-  const index = await smallFile(folder, "model.safetensors.index.json", progress_callback, signal, true);
-  if (!index) {
-    throw new Gpt2Error("http", `${folder.url} has neither model.safetensors nor model.safetensors.index.json. Weights must be in the safetensors format.`);
-  }
-  for (const file of wasm.shard_files(new TextDecoder().decode(index))) yield await open(file, false);
 }
 
 function refuseUnknown(unknown, where) {

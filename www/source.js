@@ -1,188 +1,170 @@
-// Where a model's files come from: a source is named once and then gives its files as streams of bytes.
+// What a `source` means: a hub id, an address, a path on this site, or files from the reader's disk. Whatever it is, it has a
+// `name` for messages, a `key` that tells it from others, and opens its files as streams of bytes.
 
-import { Gpt2Error, throwIfAborted } from "./errors.js";
+import { env } from "./env.js";
+import { Gpt2Error } from "./errors.js";
+import { exists, open } from "./fetch.js";
+import { localFolder } from "./local.js";
+import { openKept } from "./parts.js";
 
 const SITE = new URL("../", import.meta.url);
 const BUNDLED = new URL("models/tiny/", import.meta.url);
-const GZIP = [0x1f, 0x8b];
-/** "gpt2" or "owner/name". A folder of this site with such a short path is written with a leading "./". */
-const HUB_ID = /^[\w.-]*\w(\/[\w.-]*\w)?$/;
+/** `gpt2` or `openai-community/gpt2`; a path on this site has a slash at its end or a dot or slash before it, or lies in `www`. */
+const HUB_ID = /^(?!www\/)[A-Za-z0-9][\w.-]*(\/[A-Za-z0-9][\w.-]*)?$/;
+/** The last part of an address that is a file of a model, not a folder. */
+const FILE = /\/([\w.-]+\.(safetensors|json|bin|txt|gz))$/;
 
-/** Settings shared by everything that loads. */
-export const env = {
-  /** Used for every request; replace it to add headers or to test. */
-  fetch: (...request) => globalThis.fetch(...request),
-};
-
-/**
- * The source that `from_pretrained` was given: a site-relative path or the address of a folder.
- *
- * Every source has `name` (for messages and progress) and `open(file, options)`.
- */
-export function resolveSource(source) {
-  if (source instanceof FolderSource) return source;
+/** The source that `from_pretrained` was given. */
+export function resolveSource(source, { revision } = {}) {
+  if (source && typeof source === "object" && typeof source.open === "function") return source;
+  const files = localFolder(source);
+  if (files) {
+    if (revision !== undefined) refuseRevision("files on your disk");
+    return files;
+  }
   if (typeof source !== "string" || source.trim() === "") {
-    throw new Gpt2Error("bad-option", `A model is named by a path on this site or the address of a folder; got ${describe(source)}.`);
+    throw new Gpt2Error("bad-option", `A model is named by a hub id, an address, a path on this site or a list of files; got ${describe(source)}.`);
   }
-  if (HUB_ID.test(source.trim())) {
-    throw new Gpt2Error("bad-option", `"${source}" is a hub id; this build loads folders. Give the address of the folder that holds its files, or "./${source}" for a folder of this site.`);
-  }
-  const url = folderUrl(source.trim());
-  if (!/^https?:$/.test(url.protocol)) {
-    throw new Gpt2Error("bad-option", `"${source}" is not an http or https address. Give a path on this site or the address of a folder.`);
-  }
-  return new FolderSource(source.trim(), url);
+  const text = source.trim();
+  if (HUB_ID.test(text)) return hub(text, revision);
+  const url = address(text);
+  const page = hubPage(url);
+  if (page) return hub(page.id, revision ?? page.revision, page.folder);
+  if (revision !== undefined && revision !== "main") refuseRevision("an address");
+  return new Folder(text, asFolder(url));
 }
 
-function folderUrl(text) {
+function refuseRevision(what) {
+  throw new Gpt2Error("bad-option", `revision belongs to hub ids; this source is ${what}.`);
+}
+
+function address(text) {
+  let url;
   try {
-    const url = new URL(text, SITE);
-    if (!url.pathname.endsWith("/")) url.pathname += "/";
-    return url;
+    // "host/path" without a scheme is a path on this site, as in a link.
+    url = new URL(text, SITE);
   } catch {
     throw new Gpt2Error("bad-option", `"${text}" is neither a path on this site nor an address.`);
   }
+  if (!/^https?:$/.test(url.protocol)) {
+    throw new Gpt2Error("bad-option", `"${text}" is not an http or https address. Give a hub id, an address or a path on this site.`);
+  }
+  return url;
+}
+
+function hub(id, revision = "main", folder = "") {
+  if (typeof revision !== "string" || revision.trim() === "") {
+    throw new Gpt2Error("bad-option", `revision is ${describe(revision)}; it must be the name of a branch, a tag or a commit.`);
+  }
+  // Branch names may contain slashes, which are no folders.
+  const path = env.remotePathTemplate.replaceAll("{model}", id).replaceAll("{revision}", encodeURIComponent(revision));
+  return new Folder(id, new URL(path + folder, env.remoteHost), revision);
+}
+
+/** The model that a page of the hub is about: its front page, a folder, or a file as page or download. */
+function hubPage(url) {
+  if (url.origin !== new URL(env.remoteHost).origin) return null;
+  const [, id, kind, revision, rest] = /^\/([\w.-]+(?:\/[\w.-]+)?)(?:\/(blob|tree|resolve|raw)\/([^/]+)(?:\/(.*))?)?\/?$/.exec(url.pathname) ?? [];
+  if (!id || !HUB_ID.test(id)) return null;
+  const folder = kind ? (rest ?? "").replace(kind === "tree" ? /\/?$/ : /[^/]*$/, kind === "tree" && rest ? "/" : "") : "";
+  return { id, revision: revision && decodeURIComponent(revision), folder };
+}
+
+/** The folder of a model: of a pasted file or `blob` page the one that the file is in. */
+function asFolder(url) {
+  const folder = new URL(url);
+  folder.hash = "";
+  if (folder.hostname === "github.com") {
+    // Its own pages cannot be read from another site; its raw files can.
+    const parts = /^\/([^/]+\/[^/]+)\/(?:blob|tree|raw)\/(.*)$/.exec(folder.pathname);
+    if (parts) [folder.hostname, folder.pathname] = ["raw.githubusercontent.com", `/${parts[1]}/${parts[2]}`];
+  }
+  folder.pathname = folder.pathname.replace(/\/blob\//, "/resolve/").replace(FILE, "/").replace(/\/?$/, "/");
+  folder.searchParams.delete("download");
+  return folder;
 }
 
 function describe(value) {
   if (value === null || value === undefined) return String(value);
+  if (Array.isArray(value)) return value.length ? "a list of something else" : "an empty list";
   return typeof value === "string" ? "an empty text" : `a value of type ${value.constructor?.name ?? typeof value}`;
 }
 
 /** A folder that is reached over http. */
-class FolderSource {
-  constructor(name, url) {
+class Folder {
+  constructor(name, url, revision) {
     this.name = name;
     this.url = url;
+    this.revision = revision;
+    this.key = url.href;
     this.bundled = url.href === BUNDLED.href;
+    /** What this site serves is left to the browser's own cache, which knows when the site changes. */
+    this.kept = url.origin !== SITE.origin;
   }
 
-  /** Opens a file: `{ url, length, chunks }`. `optional` files that are not there give null. */
-  async open(file, { signal, optional = false, onBytes } = {}) {
+  /** Where a file is. A query of the folder, such as a signature, belongs to each of its files. */
+  at(file) {
+    const url = new URL(encodeURIComponent(file), this.url);
+    url.search = this.url.search;
+    return url;
+  }
+
+  /** Opens a file: `{ url, length, chunks }`, or null for a missing `optional` one. */
+  async open(file, options = {}) {
     if (this.bundled && (file === "model.safetensors" || file === "tokenizer.json")) {
-      const packed = await openUrl(new URL(`${file}.gz`, this.url), { signal, optional: true, onBytes });
-      if (packed) return packed;
+      const packed = await open(this.at(`${file}.gz`), { ...options, optional: true });
+      if (packed) return gunzipped(packed);
     }
-    return openUrl(new URL(file, this.url), { signal, optional, onBytes });
+    const url = this.at(file);
+    if (this.kept && env.useBrowserCache) return openKept(this, file, url, options);
+    return open(url, options);
+  }
+
+  has(file, signal) {
+    return exists(this.at(file), signal);
   }
 }
 
-async function openUrl(url, { signal, optional, onBytes }) {
-  throwIfAborted(signal);
-  const response = await request(url, signal);
-  if (response.status === 404 && optional) return null;
-  if (!response.ok) throw statusError(url, response.status);
-  if (!response.body) throw new Gpt2Error("http", `${url} answered without a body. Try again.`);
-
-  // A content-encoded body is counted after decoding, so its Content-Length says nothing about progress.
-  const encoded = response.headers.get("content-encoding");
-  const length = encoded ? null : Number(response.headers.get("content-length")) || null;
-  const counted = count(response.body, (bytes) => onBytes?.(bytes, length));
-  const { head, body } = await peek(counted.getReader(), 64, url, signal);
-  refuseStandIn(url, head, response.headers.get("content-type") ?? "");
-  const gzip = head[0] === GZIP[0] && head[1] === GZIP[1];
-  const stream = gzip ? body.pipeThrough(new DecompressionStream("gzip")) : body;
-  return { url, length: gzip ? null : length, chunks: chunksOf(stream, url, signal) };
-}
-
-async function request(url, signal) {
-  try {
-    return await env.fetch(url, { signal });
-  } catch (error) {
-    if (error?.name === "AbortError") throw new Gpt2Error("aborted", "The caller cancelled.");
-    // The browser hides why a cross-origin request failed: name both possible causes.
-    const foreign = url.origin !== globalThis.location?.origin;
-    const why = foreign ? "The host could not be reached, or it does not allow other sites to read its files (CORS)." : "The host could not be reached.";
-    throw new Gpt2Error("network", `Could not fetch ${url}. ${why}`, { cause: error });
-  }
-}
-
-function statusError(url, status) {
-  const hint =
-    status === 401 || status === 403 ? "The file needs permission: log in there and download it, or use a public copy."
-    : status === 404 ? "There is no such file: check the address."
-    : status === 429 ? "The host limits requests: wait a little and try again."
-    : status >= 500 ? "The host has a fault: try again later."
-    : "Check the address.";
-  return new Gpt2Error("http", `${url} answered with status ${status}. ${hint}`);
-}
-
-/** Pages and pointers that hosts send instead of the file itself. */
-function refuseStandIn(url, head, type) {
-  const text = new TextDecoder("latin1").decode(head).trimStart().toLowerCase();
-  if (text.startsWith("<!doctype") || text.startsWith("<html") || (text.startsWith("<") && type.includes("text/html"))) {
-    throw new Gpt2Error("http", `${url} answered with a web page instead of the file. Use the address of the file's folder, not of a page about it.`);
-  }
-  if (text.startsWith("version https://git-lfs")) {
-    throw new Gpt2Error("http", `${url} is a Git LFS pointer, not the file itself. Run "git lfs pull" where it is hosted, or use another copy.`);
-  }
-}
-
-/** The same stream; `onBytes` hears the running total. */
-function count(stream, onBytes) {
-  let total = 0;
-  return stream.pipeThrough(new TransformStream({
-    transform(chunk, controller) {
-      total += chunk.byteLength;
-      onBytes(total);
-      controller.enqueue(chunk);
-    },
-  }));
-}
-
-/** Reads at least `bytes` bytes (or all) and gives them back together with the untouched stream. */
-async function peek(reader, bytes, url, signal) {
-  const first = [];
-  let have = 0;
-  while (have < bytes) {
-    const { done, value } = await readOr(reader, url, signal);
-    if (done) break;
-    first.push(value);
-    have += value.byteLength;
-  }
-  const head = new Uint8Array(Math.min(have, bytes));
-  let at = 0;
-  for (const chunk of first) {
-    const part = chunk.subarray(0, head.length - at);
-    head.set(part, at);
-    at += part.length;
-  }
-  const body = new ReadableStream({
+/** A stream that begins like gzip, unpacked; a host may have unpacked it on the way. */
+async function gunzipped(opened) {
+  const first = await opened.chunks.next();
+  const packed = !first.done && first.value[0] === 0x1f && first.value[1] === 0x8b;
+  const whole = async function* () {
+    try {
+      if (!first.done) yield first.value;
+      yield* opened.chunks;
+    } finally {
+      await opened.chunks.return();
+    }
+  };
+  if (!packed) return { ...opened, chunks: whole() };
+  let failure;
+  const source = whole();
+  const stream = new ReadableStream({
     async pull(controller) {
-      if (first.length) return controller.enqueue(first.shift());
-      const { done, value } = await readOr(reader, url, signal);
-      if (done) controller.close();
-      else controller.enqueue(value);
+      try {
+        const { done, value } = await source.next();
+        if (done) controller.close();
+        else controller.enqueue(value);
+      } catch (error) {
+        failure = error;
+        controller.error(error);
+      }
     },
-    cancel: (reason) => reader.cancel(reason),
-  });
-  return { head, body };
+    cancel: () => source.return(),
+  }).pipeThrough(new DecompressionStream("gzip"));
+  return { ...opened, length: null, packed_length: opened.length, chunks: unpacked(stream, opened.url, () => failure) };
 }
 
-async function readOr(reader, url, signal) {
-  throwIfAborted(signal);
-  try {
-    return await reader.read();
-  } catch (error) {
-    if (error?.name === "AbortError") throw new Gpt2Error("aborted", "The caller cancelled.");
-    throw new Gpt2Error("network", `The connection broke while fetching ${url}. Try again.`, { cause: error });
-  }
-}
-
-async function* chunksOf(stream, url, signal) {
+async function* unpacked(stream, url, failure) {
   const reader = stream.getReader();
   try {
     for (;;) {
-      throwIfAborted(signal);
-      let step;
-      try {
-        step = await reader.read();
-      } catch (error) {
-        if (error?.code) throw error;
-        throw new Gpt2Error("network", `${url} is cut short or damaged. Try again.`, { cause: error });
-      }
-      if (step.done) return;
-      yield step.value;
+      const { done, value } = await reader.read().catch((cause) => {
+        throw failure() ?? new Gpt2Error("network", `${url} is cut short or damaged. Try again.`, { cause });
+      });
+      if (done) return;
+      yield value;
     }
   } finally {
     reader.cancel().catch(() => {});
@@ -190,12 +172,14 @@ async function* chunksOf(stream, url, signal) {
 }
 
 /** The whole file in memory: for the small ones. */
-export async function readAll(opened) {
+export async function readAll(opened, onBytes) {
   const parts = [];
   let total = 0;
   for await (const chunk of opened.chunks) {
-    parts.push(chunk);
+    // A chunk may be a view of memory that is used again.
+    parts.push(chunk.slice());
     total += chunk.byteLength;
+    onBytes?.(total);
   }
   const all = new Uint8Array(total);
   let at = 0;

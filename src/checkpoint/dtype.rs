@@ -26,6 +26,27 @@ impl Dtype {
     /// Every dtype, largest first.
     pub const ALL: [Dtype; 3] = [Dtype::Fp32, Dtype::Fp16, Dtype::Q8];
 
+    /// The largest checkpoint that is worth its full precision by default, in bytes.
+    pub const AUTO_FP32_BYTES: u64 = 100_000_000;
+
+    /// What `auto` stands for with a checkpoint of this size.
+    pub const fn auto(checkpoint_bytes: u64) -> Dtype {
+        if checkpoint_bytes < Self::AUTO_FP32_BYTES {
+            Dtype::Fp32
+        } else {
+            Dtype::Fp16
+        }
+    }
+
+    /// The next smaller one.
+    pub const fn smaller(self) -> Option<Dtype> {
+        match self {
+            Dtype::Fp32 => Some(Dtype::Fp16),
+            Dtype::Fp16 => Some(Dtype::Q8),
+            Dtype::Q8 => None,
+        }
+    }
+
     /// KR: rows of the in axis in one `vec4<u32>`.
     pub const fn kr(self) -> usize {
         match self {
@@ -76,10 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dtypes_by_name() {
+    fn dtypes_by_name_and_size() {
         for dtype in Dtype::ALL {
             assert_eq!(dtype.name().parse(), Ok(dtype));
         }
+        assert_eq!(Dtype::auto(99_999_999), Dtype::Fp32);
+        assert_eq!(Dtype::auto(100_000_000), Dtype::Fp16);
+        assert_eq!(Dtype::Fp32.smaller(), Some(Dtype::Fp16));
+        assert_eq!(Dtype::Q8.smaller(), None);
         assert_eq!("int4".parse::<Dtype>().unwrap_err().code(), "bad-option");
     }
 }

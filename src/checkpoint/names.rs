@@ -92,6 +92,20 @@ impl Tensor {
         }
     }
 
+    /// Bytes of a checkpoint of this shape in f32, its header not counted.
+    pub fn checkpoint_bytes(config: &Config) -> u64 {
+        let values = |tensor: Tensor| {
+            tensor
+                .shape(config)
+                .iter()
+                .map(|n| *n as u64)
+                .product::<u64>()
+        };
+        Tensor::required(config)
+            .map(|tensor| 4 * values(tensor))
+            .sum()
+    }
+
     /// The shape in a checkpoint.
     pub fn shape(self, config: &Config) -> Vec<usize> {
         let (c, f) = (config.n_embd, config.n_inner);

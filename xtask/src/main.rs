@@ -1,5 +1,6 @@
 //! The commands of this repository, run as `cargo xtask COMMAND`: the one place that knows tools and how to get them.
 
+mod hosts;
 mod process;
 mod report;
 mod serve;
@@ -26,6 +27,8 @@ enum Command {
     Build(site::Options),
     /// Build the site and serve it on this machine
     Serve(serve::Options),
+    /// Imitate the hosts of models, for the page tests
+    Hosts(hosts::Options),
     /// Run every check: format, lints, docs, native tests, browser tests, page tests
     Test(suites::Options),
 }
@@ -34,6 +37,7 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Build(options) => site::build(&options),
         Command::Serve(options) => serve::run(&options),
+        Command::Hosts(options) => hosts::run(&options),
         Command::Test(options) => suites::run(&options),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::report::{Counts, Report};
-use crate::{process, root, serve, site, tools};
+use crate::{hosts, process, root, serve, site, tools};
 
 /// The page tests open the site below this path: a URL that is not relative fails there.
 const BASE: &str = "/course/demo/";
@@ -140,6 +140,7 @@ fn page(counts: &mut Counts) -> Result<()> {
         .current_dir(&folder);
     tests
         .env("SITE_URL", url)
+        .env("HOSTS_URL", hosts::in_background(hosts::models(None))?)
         .env("CHROMIUM", tools::browser()?);
     let result = process::run(&mut tests);
     *counts = read_report(&report)?;

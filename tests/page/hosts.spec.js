@@ -1,0 +1,285 @@
+// Files from hosts of every kind: the modules that fetch and keep them, in the browser, against the imitated hosts of
+// `cargo xtask hosts` (its address is HOSTS_URL). No model is loaded here.
+import { randomUUID } from "node:crypto";
+import { expect, test } from "@playwright/test";
+
+const hosts = process.env.HOSTS_URL;
+const BLOB_BYTES = (20 << 20) + 12_345;
+const PART_BYTES = 8 << 20;
+
+/** Everything that the page is told while `file` of the model `id` is read from a host that behaves in this way. */
+async function read(page, behaviour, { id = "synthetic/blob", file = "model.safetensors", name = randomUUID(), optional = false, stop_at, hold = "", env = {} } = {}) {
+  const result = await page.evaluate(async ({ host, id, file, optional, stop_at, hold, env }) => {
+    const [{ env: settings }, { resolveSource }] = await Promise.all([import("./env.js"), import("./source.js")]);
+    Object.assign(settings, { remoteHost: host, retry: { times: 4, first_ms: 10, longest_ms: 5000 } }, env);
+    if (hold) new Function(hold)();
+    const notes = [];
+    try {
+      const opened = await resolveSource(id).open(file, { optional, onNote: (code, message) => notes.push([code, message]) });
+      if (!opened) return { missing: true, notes };
+      let bytes = 0;
+      let longest = 0;
+      // FNV-1a over a byte in 1,021: cheap, and every part has many.
+      let hash = 0x811c9dc5;
+      for await (const chunk of opened.chunks) {
+        for (let at = (1021 - (bytes % 1021)) % 1021; at < chunk.length; at += 1021) hash = Math.imul(hash ^ chunk[at], 0x01000193) >>> 0;
+        bytes += chunk.length;
+        longest = Math.max(longest, chunk.length);
+        if (stop_at && bytes >= stop_at) break;
+      }
+      return { bytes, hash, longest, length: opened.length, from_cache: Boolean(opened.from_cache), resumed_at: opened.resumed_at, notes };
+    } catch (error) {
+      return { code: error.code, message: error.message, notes };
+    }
+  }, { host: `${hosts}/${behaviour}/${name}/`, id, file, optional, stop_at, hold, env });
+  const log = await (await fetch(`${hosts}/log/${name}`)).json();
+  return { ...result, log, name };
+}
+
+let right;
+test.beforeEach(async ({ page }) => {
+  // A script, shown as text: the site's origin and no page that runs.
+  await page.goto("./www/env.js");
+  right ??= (await read(page, "plain", { env: { useBrowserCache: false } })).hash;
+});
+
+const uncached = { env: { useBrowserCache: false } };
+
+test.describe("hosts that give the file in their own way", () => {
+  for (const behaviour of ["plain", "redirect", "no-length", "gzip", "no-range", "mime", "no-content-range", "busy", "faulty", "break", "break-no-range", "cut-half"]) {
+    for (const cached of [false, true]) {
+      test(`${behaviour}, ${cached ? "kept" : "not kept"}`, async ({ page }) => {
+        const got = await read(page, behaviour, cached ? {} : uncached);
+        expect(got).toMatchObject({ bytes: BLOB_BYTES, hash: right, notes: [] });
+        expect(got.longest).toBeLessThanOrEqual(PART_BYTES);
+        // Of a body that was compressed on its way, the browser tells the compressed length.
+        if (behaviour !== "gzip") expect([null, BLOB_BYTES]).toContain(got.length);
+      });
+    }
+  }
+
+  test("a slow host's bytes are used as they come", async ({ page }) => {
+    const got = await read(page, "drip", { ...uncached, stop_at: 1 << 20 });
+    expect(got.bytes).toBeLessThan(8 << 20);
+  });
+
+  test("a broken download asks for the rest only", async ({ page }) => {
+    const { log } = await read(page, "break", uncached);
+    expect(log.filter(({ method }) => method === "GET").map(({ status }) => status)).toEqual([200, 206, 206, 206]);
+    expect(log.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(BLOB_BYTES);
+  });
+});
+
+test.describe("hosts that do not give the file", () => {
+  const sentences = {
+    missing: ["http", "status 404. There is no such file"],
+    gated: ["http", "status 401. It needs permission"],
+    forbidden: ["http", "status 403. It needs permission"],
+    closed: ["http", "status 429. The host limits requests: try again in 3600 s."],
+    down: ["http", "status 500. The host has a fault"],
+    page: ["http", "answered with a web page instead of the file"],
+    lfs: ["http", "Git LFS pointer"],
+    "no-cors": ["cors", "(CORS)"],
+    cut: ["network", "could not be made again"],
+  };
+  for (const [behaviour, [code, sentence]] of Object.entries(sentences)) {
+    for (const file of ["config.json", "tokenizer.json", "model.safetensors"]) {
+      test(`${behaviour}: ${file}`, async ({ page }) => {
+        const id = file === "model.safetensors" ? "synthetic/blob" : "fixtures/small";
+        // A file that the host does not have at all cannot be cut short.
+        const got = await read(page, behaviour, { id: file === "tokenizer.json" && behaviour === "cut" ? "synthetic/blob" : id, file: file === "tokenizer.json" && behaviour === "cut" ? "model.safetensors" : file });
+        expect(got.code).toBe(code);
+        expect(got.message).toContain(sentence);
+        expect(got.message).toContain(`${hosts}/${behaviour}/${got.name}/`);
+        // Nothing of it is kept.
+        const kept = await page.evaluate(async () => (await import("./parts.js")).list());
+        expect(kept.reduce((sum, model) => sum + model.bytes, 0)).toBe(0);
+      });
+    }
+  }
+
+  test("a host that cannot be reached", async ({ page }) => {
+    const got = await page.evaluate(async () => {
+      const { resolveSource } = await import("./source.js");
+      return resolveSource("http://127.0.0.1:9/gpt2").open("config.json").catch(({ code, message }) => ({ code, message }));
+    });
+    expect(got.code).toBe("network");
+    expect(got.message).toContain("http://127.0.0.1:9/gpt2/config.json");
+    expect(got.message).toContain("could not be reached");
+  });
+
+  test("a missing optional file is no error", async ({ page }) => {
+    expect(await read(page, "missing", { optional: true, file: "tokenizer.json" })).toMatchObject({ missing: true });
+  });
+
+  test("waits as long as the host asks", async ({ page }) => {
+    const before = Date.now();
+    await read(page, "busy", uncached);
+    expect(Date.now() - before).toBeGreaterThan(2000);
+  });
+
+  test("a file that changes during its download", async ({ page }) => {
+    const got = await read(page, "changing", uncached);
+    expect(got).toMatchObject({ code: "http" });
+    expect(got.message).toContain("has changed since its download began");
+  });
+
+  test("cancelling ends a wait at once", async ({ page }) => {
+    const { code, ms } = await page.evaluate(async (host) => {
+      const [{ env }, { resolveSource }] = await Promise.all([import("./env.js"), import("./source.js")]);
+      Object.assign(env, { remoteHost: host, retry: { times: 4, first_ms: 10_000, longest_ms: 20_000 } });
+      const abort = new AbortController();
+      const opening = resolveSource("synthetic/blob").open("model.safetensors", { signal: abort.signal }).catch((error) => error);
+      setTimeout(() => abort.abort(), 200);
+      const from = performance.now();
+      return { code: (await opening).code, ms: performance.now() - from };
+    }, `${hosts}/down/${randomUUID()}/`);
+    expect(code).toBe("aborted");
+    expect(ms).toBeLessThan(2000);
+  });
+});
+
+test.describe("the download cache", () => {
+  test("a second load makes no request, even offline", async ({ page, context }) => {
+    const first = await read(page, "plain");
+    await page.reload();
+    await context.setOffline(true);
+    const again = await page.evaluate(() => 1).then(() => context.setOffline(false)).then(() => read(page, "plain", { name: first.name, hold: "globalThis.fetch = () => Promise.reject(new TypeError('offline'))" }));
+    expect(again).toMatchObject({ bytes: BLOB_BYTES, hash: right, from_cache: true, length: BLOB_BYTES });
+    expect(again.longest).toBeLessThanOrEqual(PART_BYTES);
+    expect(again.log).toHaveLength(1);
+  });
+
+  test("a load that was left goes on at the first missing part", async ({ page }) => {
+    const { name } = await read(page, "drip", { stop_at: 10 << 20 });
+    const got = await read(page, "drip", { name });
+    expect(got).toMatchObject({ bytes: BLOB_BYTES, hash: right, resumed_at: PART_BYTES });
+    expect(got.log.at(-1)).toMatchObject({ status: 206, range: [PART_BYTES, null], bytes: BLOB_BYTES - PART_BYTES });
+  });
+
+  test("a host without ranges is read again whole, and the file is right", async ({ page }) => {
+    const { name } = await read(page, "no-range", { stop_at: 10 << 20 });
+    expect(await read(page, "no-range", { name })).toMatchObject({ bytes: BLOB_BYTES, hash: right });
+  });
+
+  test("a file that changed starts over", async ({ page }) => {
+    const { name } = await read(page, "changing", { stop_at: 9 << 20 });
+    const got = await read(page, "changing", { name });
+    expect(got.bytes).toBe(BLOB_BYTES);
+    expect(got.resumed_at).toBe(0);
+    const log = got.log.map(({ range }) => range);
+    expect(log.at(-1)).toBe(null);
+  });
+
+  for (const [how, damage] of Object.entries({
+    damaged: "new Uint8Array(await part.arrayBuffer()).map((byte, at) => (at === 77 ? byte ^ 64 : byte))",
+    truncated: "(await part.arrayBuffer()).slice(0, 1000)",
+    missing: "null",
+  })) {
+    test(`a ${how} part is fetched again`, async ({ page }) => {
+      const { name } = await read(page, "plain");
+      await page.evaluate(async (damage) => {
+        for (const shelf of await caches.keys()) {
+          const cache = await caches.open(shelf);
+          for (const request of await cache.keys()) {
+            if (!request.url.endsWith("=1")) continue;
+            const part = await cache.match(request);
+            const bytes = await new Function("part", `return (async () => ${damage})()`)(part);
+            await (bytes ? cache.put(request, new Response(bytes)) : cache.delete(request));
+          }
+        }
+      }, damage);
+      const got = await read(page, "plain", { name });
+      expect(got).toMatchObject({ bytes: BLOB_BYTES, hash: right });
+      expect(got.log.at(-1)).toMatchObject({ range: [PART_BYTES, 2 * PART_BYTES - 1], bytes: PART_BYTES });
+      // And kept again.
+      expect((await read(page, "plain", { name })).log).toHaveLength(2);
+    });
+  }
+
+  for (const [why, hold] of Object.entries({
+    "storage is forbidden": "CacheStorage.prototype.open = () => { throw new DOMException('The operation is insecure.', 'SecurityError'); }",
+    "there is no storage": "Object.defineProperty(globalThis, 'caches', { value: undefined })",
+    "storage is full": "Cache.prototype.put = () => Promise.reject(new DOMException('Quota exceeded.', 'QuotaExceededError'))",
+  })) {
+    test(`${why}: it loads all the same and says so once`, async ({ page }) => {
+      const got = await read(page, "plain", { hold });
+      expect(got).toMatchObject({ bytes: BLOB_BYTES, hash: right });
+      expect(got.notes.map(([code]) => code)).toEqual(["uncached"]);
+    });
+  }
+
+  test("what is kept is listed, checked for an update and deleted", async ({ page }) => {
+    const { name } = await read(page, "plain");
+    const downloads = (work) => page.evaluate(`import("./parts.js").then(async (parts) => { const [model] = await parts.list(); return ${work}; })`);
+    expect(await downloads("model")).toMatchObject({ name: "synthetic/blob", bytes: BLOB_BYTES, complete: true });
+    expect(await downloads("parts.changedFiles(model)")).toEqual([]);
+    await downloads("parts.forget(model)");
+    expect(await downloads("parts.list()")).toEqual([]);
+    expect((await read(page, "plain", { name })).from_cache).toBe(false);
+  });
+});
+
+test.describe("sources", () => {
+  const hub = "https://huggingface.co/openai-community/gpt2/resolve";
+  for (const [source, folder, revision] of [
+    ["openai-community/gpt2", `${hub}/main/`],
+    ["distilgpt2", "https://huggingface.co/distilgpt2/resolve/main/"],
+    ["openai-community/gpt2", `${hub}/refs%2Fpr%2F1/`, "refs/pr/1"],
+    ["https://huggingface.co/openai-community/gpt2", `${hub}/main/`],
+    ["https://huggingface.co/openai-community/gpt2/", `${hub}/main/`],
+    ["https://huggingface.co/openai-community/gpt2/tree/v2", `${hub}/v2/`],
+    ["https://huggingface.co/openai-community/gpt2/tree/main/onnx", `${hub}/main/onnx/`],
+    ["https://huggingface.co/openai-community/gpt2/blob/main/model.safetensors", `${hub}/main/`],
+    ["https://huggingface.co/openai-community/gpt2/resolve/main/model.safetensors?download=true", `${hub}/main/`],
+    ["https://huggingface.co/openai-community/gpt2/resolve/main/", `${hub}/main/`],
+    ["https://example.org/models/mine", "https://example.org/models/mine/"],
+    ["https://example.org/models/mine/config.json", "https://example.org/models/mine/"],
+    ["https://example.org/a/blob/main/model.safetensors", "https://example.org/a/resolve/main/"],
+    ["https://github.com/me/mine/blob/main/gpt/config.json", "https://raw.githubusercontent.com/me/mine/main/gpt/"],
+    ["https://example.org/models/mine?key=1", "https://example.org/models/mine/?key=1"],
+  ]) {
+    test(`${source}${revision ? ` at ${revision}` : ""}`, async ({ page }) => {
+      expect(await page.evaluate(async ([source, revision]) => (await import("./source.js")).resolveSource(source, { revision }).url.href, [source, revision])).toBe(folder);
+    });
+  }
+
+  test("paths on this site", async ({ page }) => {
+    for (const path of ["www/models/tiny", "./mine", "mine/", "/elsewhere/mine"]) {
+      const url = await page.evaluate(async (path) => (await import("./source.js")).resolveSource(path).url.href, path);
+      expect(url).toBe(new URL(path.replace(/\/?$/, "/"), new URL("../", page.url())).href);
+    }
+  });
+
+  for (const [source, sentence] of [["null", "got null"], ["''", "got an empty text"], ["'ftp://example.org/a/b'", "not an http or https address"], ["[]", "got an empty list"], ["7", "a value of type Number"], ["'http://'", "neither a path"]]) {
+    test(`refused: ${source}`, async ({ page }) => {
+      const error = await page.evaluate(`import("./source.js").then(({ resolveSource }) => resolveSource(${source})).catch(({ code, message }) => ({ code, message }))`);
+      expect(error).toMatchObject({ code: "bad-option" });
+      expect(error.message).toContain(sentence);
+    });
+  }
+
+  test("files from the disk: a folder, one model in it, read where they are", async ({ page }) => {
+    const said = await page.evaluate(async () => {
+      const { readAll, resolveSource } = await import("./source.js");
+      const file = (path, text) => Object.assign(new File([text], path.split("/").at(-1)), { droppedPath: path });
+      const two = [file("top/config.json", "{}"), file("top/model.safetensors", "12345678"), file("top/checkpoint-5/config.json", "[]")];
+      const source = resolveSource(two);
+      const text = new TextDecoder().decode(await readAll(await source.open("config.json")));
+      const refused = [];
+      for (const files of [[file("a.txt", "")], [file("a/config.json", "{}"), file("b/config.json", "{}")]]) {
+        try {
+          resolveSource(files);
+        } catch (error) {
+          refused.push(error.message);
+        }
+      }
+      const absent = await source.open("tokenizer.json").catch((error) => error.message);
+      return { name: source.name, text, length: (await source.open("model.safetensors")).length, optional: await source.open("x", { optional: true }), refused, absent };
+    });
+    expect(said).toMatchObject({ name: "top", text: "{}", length: 8, optional: null });
+    expect(said.refused[0]).toContain("config.json is not among the chosen files (a.txt)");
+    expect(said.refused[1]).toContain("more than one model (a/config.json, b/config.json)");
+    expect(said.absent).toContain("tokenizer.json is not among");
+  });
+});

@@ -1,0 +1,228 @@
+// The download cache: files from other sites are kept in parts of a fixed size, each stored whole with its checksum. A load that
+// was broken off goes on at the first missing part; a complete file makes no request at all.
+//
+// One `Cache` per model holds, for each file, its parts and a record of them. A part counts when the record names it.
+
+import { throwIfAborted } from "./errors.js";
+import { open, sameFile } from "./fetch.js";
+
+/** Bytes of a part: what a broken download loses at most, and all that is held of a file at once. */
+export const PART_BYTES = 8 << 20;
+
+const PREFIX = "gpt2-webgpu/1 ";
+
+/** Opens a file of `folder` at `url`, from the cache as far as it is there. */
+export async function openKept(folder, file, url, { signal, optional, onNote } = {}) {
+  const note = (error) => onNote?.("uncached", `Downloads cannot be kept here (${error?.message || error}): the model loads all the same, and is downloaded again next time.`);
+  let shelf;
+  try {
+    shelf = await Shelf.of(folder);
+  } catch (error) {
+    note(error);
+    return open(url, { signal, optional });
+  }
+  let record = await shelf.record(url);
+  if (record?.absent && optional) return null;
+  if (record?.complete) return { url, length: record.length, chunks: stored(shelf, url, record, signal), from_cache: true };
+
+  let parts = record?.parts ?? [];
+  const from = parts.length * PART_BYTES;
+  let rest;
+  try {
+    rest = await open(url, { signal, optional, from, expect: from ? record.validator : undefined });
+  } catch (error) {
+    if (!error.changed) throw error;
+    // Nothing of the old file has been used yet: begin with the new one.
+    parts = [];
+    rest = await open(url, { signal, optional });
+  }
+  if (!rest) {
+    await shelf.write(url, { file, absent: true }).catch(note);
+    return null;
+  }
+  record = { file, length: rest.length, validator: rest.validator, complete: false, parts };
+  return { url, length: rest.length, resumed_at: parts.length * PART_BYTES, chunks: storing(shelf, url, record, rest.chunks, signal, note) };
+}
+
+/** The parts that are there, then the rest from the network, which is kept on its way. */
+async function* storing(shelf, url, record, rest, signal, note) {
+  try {
+    yield* stored(shelf, url, record, signal);
+    let buffer = new Uint8Array(PART_BYTES);
+    let filled = 0;
+    // While one part is written the next one comes in; never more than these two.
+    let writing = Promise.resolve();
+    let keeping = true;
+    const give_up = (error) => {
+      if (keeping) note(error);
+      keeping = false;
+    };
+    const flush = async () => {
+      await writing;
+      if (!keeping) return;
+      const [part, index] = [buffer.subarray(0, filled), record.parts.length];
+      record.parts.push(null);
+      writing = shelf.put(url, record, index, part).catch(give_up);
+      buffer = new Uint8Array(PART_BYTES);
+      filled = 0;
+    };
+    for await (const chunk of rest) {
+      for (let at = 0; keeping && at < chunk.length; ) {
+        const piece = chunk.subarray(at, at + PART_BYTES - filled);
+        buffer.set(piece, filled);
+        filled += piece.length;
+        at += piece.length;
+        if (filled === PART_BYTES) await flush();
+      }
+      yield chunk;
+    }
+    if (filled) await flush();
+    await writing;
+    if (!keeping) return;
+    const length = record.parts.reduce((sum, part) => sum + part.bytes, 0);
+    await shelf.write(url, { ...record, length, complete: true }).catch(give_up);
+  } finally {
+    await rest.return();
+  }
+}
+
+/** The parts of a record; one that is missing or damaged is fetched again. */
+async function* stored(shelf, url, record, signal) {
+  for (const [index, about] of [...record.parts].entries()) {
+    throwIfAborted(signal);
+    yield (await shelf.get(url, index, about)) ?? (await refetch(shelf, url, record, index, signal));
+  }
+}
+
+async function refetch(shelf, url, record, index, signal) {
+  const from = index * PART_BYTES;
+  const to = from + record.parts[index].bytes;
+  const part = new Uint8Array(to - from);
+  let at = 0;
+  const again = await open(url, { signal, from, to, expect: record.validator });
+  for await (const chunk of again.chunks) {
+    part.set(chunk, at);
+    at += chunk.length;
+  }
+  await shelf.put(url, record, index, part).catch(() => {});
+  return part;
+}
+
+/** What is kept of one model. */
+class Shelf {
+  #cache;
+  constructor(cache) {
+    this.#cache = cache;
+  }
+
+  static async of(folder) {
+    if (!globalThis.caches || !globalThis.crypto?.subtle) throw new Error("this browser offers no storage to this page");
+    return new Shelf(await caches.open(shelfName(folder)));
+  }
+
+  /** What is known of a file; null if nothing is, or if it cannot be read. */
+  async record(url) {
+    try {
+      const found = await this.#cache.match(key(url, "record"));
+      const record = found && (await found.json());
+      return record?.absent || Array.isArray(record?.parts) ? record : null;
+    } catch {
+      return null;
+    }
+  }
+
+  write(url, record) {
+    return this.#cache.put(key(url, "record"), new Response(JSON.stringify(record)));
+  }
+
+  /** Stores a part, and then names it in the record. */
+  async put(url, record, index, bytes) {
+    const sha256 = await digest(bytes);
+    await this.#cache.put(key(url, index), new Response(bytes));
+    record.parts[index] = { bytes: bytes.length, sha256 };
+    await this.write(url, { ...record, parts: record.parts.slice(0, index + 1).concat(record.parts.slice(index + 1).filter(Boolean)) });
+  }
+
+  /** A part, or null if it is not as it was stored. */
+  async get(url, index, { bytes, sha256 }) {
+    try {
+      const found = await this.#cache.match(key(url, index));
+      const part = found && new Uint8Array(await found.arrayBuffer());
+      return part?.length === bytes && (await digest(part)) === sha256 ? part : null;
+    } catch {
+      return null;
+    }
+  }
+
+  async records() {
+    const found = [];
+    for (const request of await this.#cache.keys()) {
+      const url = new URL(request.url);
+      if (url.searchParams.get(KEY) !== "record") continue;
+      url.searchParams.delete(KEY);
+      const record = await this.record(url);
+      if (record) found.push([url, record]);
+    }
+    return found;
+  }
+
+  /** Forgets which files are not there: they may have been added since. */
+  async forgetAbsent() {
+    for (const [url, record] of await this.records()) {
+      if (record.absent) await this.#cache.delete(key(url, "record"));
+    }
+  }
+}
+
+const KEY = "gpt2-webgpu";
+
+function key(url, what) {
+  const address = new URL(url);
+  address.searchParams.set(KEY, what);
+  return address.href;
+}
+
+const shelfName = ({ name, key }) => PREFIX + JSON.stringify([name, key]);
+
+async function digest(bytes) {
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// ---- for the reader: what is kept, and how to be rid of it ----
+
+/** `[{ name, key, bytes, complete }]`: the models that are kept in this browser. */
+export async function list() {
+  const models = [];
+  if (!globalThis.caches) return models;
+  for (const shelf of (await caches.keys().catch(() => [])).filter((each) => each.startsWith(PREFIX))) {
+    const [name, key] = JSON.parse(shelf.slice(PREFIX.length));
+    const records = (await new Shelf(await caches.open(shelf)).records()).map(([, record]) => record).filter((record) => !record.absent);
+    const bytes = records.flatMap((record) => record.parts).reduce((sum, part) => sum + part.bytes, 0);
+    models.push({ name, key, bytes, complete: records.length > 0 && records.every((record) => record.complete) });
+  }
+  return models;
+}
+
+/** Forgets what is kept of a model. */
+export async function forget(model) {
+  await globalThis.caches?.delete(shelfName(model)).catch(() => {});
+}
+
+/** Forgets which optional files a model does not have. */
+export async function forgetAbsent(folder) {
+  if (folder.kept) await Shelf.of(folder).then((shelf) => shelf.forgetAbsent()).catch(() => {});
+}
+
+/** Asks the host whether a kept model has changed: the names of the files that did. */
+export async function changedFiles(model, { signal } = {}) {
+  const shelf = await Shelf.of(model);
+  const changed = [];
+  for (const [url, record] of await shelf.records()) {
+    const now = await open(url, { signal, optional: true });
+    await now?.chunks.return();
+    const same = record.absent ? !now : now && sameFile(now.validator, { ...record.validator, length: record.complete ? record.length : null });
+    if (!same) changed.push(record.file);
+  }
+  return changed;
+}
