@@ -18,8 +18,8 @@ const CHUNK: usize = 4 << 20;
 /// How to load.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
-    /// How to store the matrices.
-    pub dtype: Dtype,
+    /// How to store the matrices; by the size of the checkpoint if absent, and one dtype lower if the GPU has no room.
+    pub dtype: Option<Dtype>,
     /// How to ask for the device.
     pub gpu: GpuOptions,
     /// How to cut the kernels; by the device if absent.
@@ -36,22 +36,47 @@ pub async fn from_pretrained(
 ) -> Result<(Rc<Model>, LoadReport)> {
     let config = Config::from_json(&text(&folder.join("config.json"))?)?;
     let tokenizer = tokenizer(folder)?.map(Rc::new);
+    let files = weight_files(folder)?;
+    if let Some(dtype) = options.dtype {
+        return load(&config, &files, tokenizer, dtype, options).await;
+    }
+    let bytes = files.iter().map(|path| length(path)).sum::<Result<u64>>()?;
+    let dtype = Dtype::auto(bytes);
+    let loaded = load(&config, &files, tokenizer.clone(), dtype, options).await;
+    match (loaded, dtype.smaller()) {
+        (Err(Error::OutOfMemory(_)), Some(smaller)) => {
+            let (model, mut report) = load(&config, &files, tokenizer, smaller, options).await?;
+            report.warnings.push(format!(
+                "The GPU had no room for this model in {dtype}, so it was loaded in {smaller}."
+            ));
+            Ok((model, report))
+        }
+        (loaded, _) => loaded,
+    }
+}
+
+async fn load(
+    config: &Config,
+    files: &[PathBuf],
+    tokenizer: Option<Rc<Tokenizer>>,
+    dtype: Dtype,
+    options: LoadOptions,
+) -> Result<(Rc<Model>, LoadReport)> {
     let gpu = Gpu::request(options.gpu).await?;
-    let layout = Layout::new(&config, options.dtype);
+    let layout = Layout::new(config, dtype);
     let mut weights = gpu.allocating(|| Weights::allocate(&gpu, &layout)).await?;
-    let mut loader = Loader::new(&config, options.dtype);
-    for path in weight_files(folder)? {
-        let mut file = File::open(&path).map_err(|e| unreadable(&path, &e))?;
-        let length = file.metadata().map_err(|e| unreadable(&path, &e))?.len();
+    let mut loader = Loader::new(config, dtype);
+    for path in files {
+        let mut file = File::open(path).map_err(|e| unreadable(path, &e))?;
         let name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        loader.begin_file(&name, Some(length))?;
+        loader.begin_file(&name, Some(length(path)?))?;
         let mut chunk = vec![0; CHUNK];
         loop {
-            let read = file.read(&mut chunk).map_err(|e| unreadable(&path, &e))?;
+            let read = file.read(&mut chunk).map_err(|e| unreadable(path, &e))?;
             if read == 0 {
                 break;
             }
@@ -62,6 +87,11 @@ pub async fn from_pretrained(
     let report = loader.finish()?;
     let model = Model::new(gpu, weights, &report, tokenizer, options.tuning).await?;
     Ok((model, report))
+}
+
+fn length(path: &Path) -> Result<u64> {
+    let about = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
+    Ok(about.len())
 }
 
 /// The tokenizer in `folder`: `tokenizer.json`, or `vocab.json` with `merges.txt`, or none.

@@ -9,7 +9,8 @@
 //! 5. [`kv_cache`] is `past_key_values`; [`model`] has the prefill plan and the decode plan;
 //! 6. [`sampling`] has the options of `generate` and the twin of the kernel that picks the next id;
 //! 7. [`generator`] is the loop: tokenize, prefill, decode, detokenize; [`trace`] is what it tells about itself;
-//! 8. [`reference`](mod@reference) is the same model in plain Rust, with which every kernel is compared.
+//! 8. [`reference`](mod@reference) is the same model in plain Rust, with which every kernel is compared, and with
+//!    which [`mod@self_check`] compares the reader's own GPU.
 #![warn(missing_docs)]
 
 pub mod checkpoint;
@@ -24,6 +25,7 @@ pub mod kv_cache;
 pub mod model;
 pub mod reference;
 pub mod sampling;
+pub mod self_check;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
 pub mod tokenizer;

@@ -265,17 +265,26 @@ impl Model {
 
     /// Uploads the prompt and the sampling options; returns how many leading positions are reused from the cache.
     pub(crate) fn begin(&self, prompt: &[u32], options: &Options, seed: u64) -> Result<usize> {
-        let n_vocab = match &self.tokenizer {
-            Some(tokenizer) => tokenizer.vocab_size().min(self.config.vocab_size),
-            None => self.config.vocab_size,
-        };
-        let uniform = SamplingUniform::new(options, seed, n_vocab);
+        let uniform = SamplingUniform::new(options, seed, self.pickable());
         self.gpu
             .write(&self.activations.sampling, 0, bytemuck::bytes_of(&uniform))?;
         self.activations.listed.set(options.top_logits as usize);
         let reuse = options.reuse && options.use_cache && !self.scratch.get();
         self.scratch.set(!options.use_cache);
         self.cache.begin(prompt, reuse)
+    }
+
+    /// How many ids, from 0 on, may be picked: those that have a text.
+    pub(crate) fn pickable(&self) -> usize {
+        match &self.tokenizer {
+            Some(tokenizer) => tokenizer.vocab_size().min(self.config.vocab_size),
+            None => self.config.vocab_size,
+        }
+    }
+
+    /// Empties the cache.
+    pub(crate) fn forget(&self) {
+        self.cache.clear();
     }
 
     /// Rows for the next prefill chunk.
@@ -508,12 +517,23 @@ impl Model {
 
     /// Bytes of a tensor, through the preallocated cells, piece by piece.
     pub(crate) async fn read(&self, tensor: &Tensor, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-        let piece = self.cells.slot_bytes();
+        self.read_through(&self.cells, tensor, offset, bytes).await
+    }
+
+    /// Bytes of a tensor through the slots of `ring`, piece by piece.
+    pub(crate) async fn read_through(
+        &self,
+        ring: &ReadbackRing,
+        tensor: &Tensor,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Vec<u8>> {
+        let piece = ring.slot_bytes();
         let mut all = Vec::with_capacity(bytes as usize);
         while (all.len() as u64) < bytes {
             let at = all.len() as u64;
             let length = piece.min(bytes - at);
-            let lease = self.cells.lease().await?;
+            let lease = ring.lease().await?;
             let region = Region {
                 tensor,
                 offset: offset + at,

@@ -16,6 +16,7 @@ use crate::gpu::{Gpu, GpuOptions};
 use crate::kv_cache::KeyOrValue;
 use crate::model::{self, Weights};
 use crate::sampling::{OptionValue, Options};
+use crate::self_check;
 use crate::tokenizer;
 
 /// Errors cross as JavaScript `Error` objects with a `code`.
@@ -388,6 +389,15 @@ impl Model {
             .attention(index("layer", layer)?, index("head", head)?)
             .await?;
         Ok(Float32Array::from(&weights[..]))
+    }
+
+    /// Compares this GPU with the plain-Rust reference and with what is published about the model of the id `name`.
+    ///
+    /// # Errors
+    /// `busy`, `disposed`, or the device's fault.
+    pub async fn self_check(&self, name: String) -> Result<JsValue> {
+        let model = self.model.clone();
+        plain(&self_check::self_check(&model, &name).await?)
     }
 
     /// Ends a running generation and frees the GPU memory.

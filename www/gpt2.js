@@ -88,9 +88,12 @@ export class GPT2LMHeadModel {
   roofline() {
     return this.#optional("roofline");
   }
-  /** Compares the GPU with the plain-Rust reference. */
+  /**
+   * Compares this GPU with the plain-Rust reference, and with what is published about OpenAI's weights:
+   * `{ ok, max_logit_diff, checks: [{ name, ok, detail }] }`. The cache is empty afterwards.
+   */
   self_check() {
-    return this.#optional("self_check");
+    return guarded(() => this.#inner.self_check(this.name));
   }
   #optional(name) {
     return guarded(() => {

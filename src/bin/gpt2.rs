@@ -28,6 +28,7 @@ mod cli {
     use gpt2_webgpu::generator::{Generator, Prompt};
     use gpt2_webgpu::gpu::GpuOptions;
     use gpt2_webgpu::sampling::{OptionValue, Options};
+    use gpt2_webgpu::self_check::self_check;
     use gpt2_webgpu::trace::{Event, EventKind, TRACE_VERSION, Trace};
 
     #[derive(Parser)]
@@ -41,6 +42,18 @@ mod cli {
     enum Command {
         /// Continue a prompt.
         Generate(Box<Generate>),
+        /// Compare this machine's GPU with plain Rust, on a model's own weights.
+        SelfCheck {
+            /// A folder, or a hub id in Hugging Face's local cache.
+            #[arg(long)]
+            model: String,
+            /// auto, fp32, fp16 or q8.
+            #[arg(long, default_value = "auto", value_parser = dtype)]
+            dtype: DtypeChoice,
+            /// Ask the adapter for WebGPU's default limits only.
+            #[arg(long)]
+            default_limits: bool,
+        },
         /// Print the ids of a text.
         Tokenize {
             /// A folder, or a hub id in Hugging Face's local cache.
@@ -84,9 +97,9 @@ mod cli {
         eos_token_id: Option<String>,
         #[arg(long)]
         stop_strings: Vec<String>,
-        /// fp32, fp16 or q8.
-        #[arg(long, default_value = "fp32")]
-        dtype: Dtype,
+        /// auto, fp32, fp16 or q8; auto is fp32 for a checkpoint under 100 MB, else fp16.
+        #[arg(long, default_value = "auto", value_parser = dtype)]
+        dtype: DtypeChoice,
         /// Recompute every position in every step.
         #[arg(long)]
         no_use_cache: bool,
@@ -109,6 +122,11 @@ mod cli {
     pub fn run() -> Result<()> {
         match Cli::parse().command {
             Command::Generate(options) => pollster::block_on(generate(&options)),
+            Command::SelfCheck {
+                model,
+                dtype,
+                default_limits,
+            } => pollster::block_on(check(&model, dtype, default_limits)),
             Command::Tokenize { model, text } => {
                 let folder = resolve(&model)?;
                 let tokenizer = tokenizer(&folder)?.ok_or_else(|| {
@@ -122,6 +140,17 @@ mod cli {
                 println!("{}", ids.join(" "));
                 Ok(())
             }
+        }
+    }
+
+    /// A dtype, or none for `auto`.
+    #[derive(Debug, Clone, Copy)]
+    struct DtypeChoice(Option<Dtype>);
+
+    fn dtype(name: &str) -> Result<DtypeChoice> {
+        match name {
+            "auto" => Ok(DtypeChoice(None)),
+            _ => name.parse().map(|dtype| DtypeChoice(Some(dtype))),
         }
     }
 
@@ -177,10 +206,30 @@ mod cli {
             .collect()
     }
 
+    async fn check(name: &str, dtype: DtypeChoice, default_limits: bool) -> Result<()> {
+        let options = LoadOptions {
+            dtype: dtype.0,
+            gpu: GpuOptions { default_limits },
+            tuning: None,
+        };
+        let (model, _) = from_pretrained(&resolve(name)?, options).await?;
+        let checked = self_check(&model, name).await?;
+        for check in &checked.checks {
+            let verdict = if check.ok { "ok" } else { "WRONG" };
+            println!("{verdict:5} {}: {}", check.name, check.detail);
+        }
+        if checked.ok {
+            return Ok(());
+        }
+        Err(Error::Internal(
+            "This device does not compute this model as it should. Update the graphics driver, or use another adapter.".into(),
+        ))
+    }
+
     async fn generate(given: &Generate) -> Result<()> {
         let folder = resolve(&given.model)?;
         let options = LoadOptions {
-            dtype: given.dtype,
+            dtype: given.dtype.0,
             gpu: GpuOptions {
                 default_limits: given.default_limits,
             },

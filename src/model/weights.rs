@@ -1,10 +1,12 @@
 //! The checkpoint in GPU buffers, laid out as [`Layout`] says.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::checkpoint::{Layout, Matrix, Target, Upload};
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, MemoryClass, Tensor};
+use crate::self_check::{is_head, weighted_sum};
 
 /// The most buffers that a table of rows (`wte`, `lm_head`) is split into; every kernel that reads one binds this many.
 pub const PARTS: usize = 3;
@@ -86,6 +88,8 @@ pub struct Weights {
     params: Vec<Tensor>,
     /// ln_f.
     pub final_params: Tensor,
+    /// A sum of what was written to each target, by which damage can be found later.
+    sums: BTreeMap<Target, u32>,
 }
 
 impl Weights {
@@ -118,6 +122,7 @@ impl Weights {
                 .map(|layer| tensor(&format!("h.{layer} params"), Target::Params { layer }))
                 .collect::<Result<_>>()?,
             final_params: tensor("ln_f", Target::FinalParams)?,
+            sums: BTreeMap::new(),
             gpu: gpu.clone(),
             layout: layout.clone(),
         })
@@ -126,6 +131,12 @@ impl Weights {
     /// Makes `wte` the head, and frees a head that turned out to be the same.
     pub(crate) fn tie(&mut self) {
         self.lm_head = None;
+        self.sums.retain(|target, _| !is_head(*target));
+    }
+
+    /// The sum of what was written to each target.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (Target, u32)> {
+        self.sums.iter().map(|(target, sum)| (*target, *sum))
     }
 
     /// Sizes and offsets.
@@ -174,6 +185,8 @@ impl Upload for Weights {
             let head = Table::allocate(&self.gpu, &self.layout, "lm_head", Target::LmHeadScales)?;
             self.lm_head = Some(head);
         }
+        let sum = self.sums.entry(target).or_default();
+        *sum = sum.wrapping_add(weighted_sum(offset, bytes));
         let (tensor, offset) = self.locate(target, offset)?;
         self.gpu.write(tensor, offset, bytes)
     }

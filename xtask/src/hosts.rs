@@ -213,7 +213,7 @@ impl Host {
             ("break", ..=3) | ("break-no-range" | "changing", 1) => answer.cut = Some(half),
             ("cut", _) => answer.cut = Some(0),
             ("cut-half", 1) => answer.cut = Some(half),
-            ("cut-half", ..=6) => answer.cut = Some(0),
+            ("cut-half", ..=4) => answer.cut = Some(0),
             _ => {}
         }
         answer

@@ -1,0 +1,111 @@
+// Whole models from the imitated hosts of `cargo xtask hosts` (its address is HOSTS_URL): loaded, run, cached, cancelled.
+import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { expect, test } from "@playwright/test";
+
+const hosts = process.env.HOSTS_URL;
+const expected = (model) => JSON.parse(readFileSync(new URL(`../fixtures/models/${model}/expected.json`, import.meta.url), "utf8"));
+
+/** Runs `work(gpt2, ...)` in the page with every hub id on a host that behaves in this way. */
+async function withHost(page, behaviour, work, argument, name = randomUUID()) {
+  const result = await page.evaluate(async ([host, work, argument]) => {
+    const gpt2 = await import("./gpt2.js");
+    Object.assign(gpt2.env, { remoteHost: host, retry: { times: 4, first_ms: 10, longest_ms: 5000 } });
+    const said = [];
+    const progress_callback = (info) => said.push(info);
+    try {
+      const value = await new Function("gpt2", "argument", "progress_callback", `return (${work})(gpt2, argument, progress_callback)`)(gpt2, argument, progress_callback);
+      return { value, said };
+    } catch (error) {
+      return { code: error.code, message: error.message, said, left: gpt2.gpuBytes() };
+    }
+  }, [`${hosts}/${behaviour}/${name}/`, work.toString(), argument]);
+  const log = await (await fetch(`${hosts}/log/${name}`)).json();
+  return { ...result, log, name };
+}
+
+const run = async (gpt2, { id, input_ids, count, ...options }, progress_callback) => {
+  const model = await gpt2.GPT2LMHeadModel.from_pretrained(id, { progress_callback, ...options });
+  const held = gpt2.gpuBytes();
+  const { new_tokens } = await model.generate({ input_ids, max_new_tokens: count, eos_token_id: null });
+  const { dtype, notes } = model;
+  await model.dispose();
+  return { new_tokens, dtype, notes, held, left: gpt2.gpuBytes() };
+};
+
+function asked(model, more = {}) {
+  const { input_ids, new_tokens } = expected(model);
+  return { request: { id: `fixtures/${model}`, input_ids, count: 4, ...more }, right: new_tokens.slice(0, 4) };
+}
+
+test.beforeEach(({ page }) => page.goto("./www/env.js"));
+
+for (const behaviour of ["plain", "redirect", "no-length", "gzip", "mime", "faulty", "break"]) {
+  for (const model of ["small", "sharded"]) {
+    test(`${model} from a host: ${behaviour}`, async ({ page }) => {
+      const { request, right } = asked(model);
+      const got = await withHost(page, behaviour, run, request);
+      expect(got.message).toBe(undefined);
+      expect(got.value).toMatchObject({ new_tokens: right, dtype: "fp32", left: 0 });
+      expect(got.value.held).toBeGreaterThan(0);
+      for (const { progress, status } of got.said) if (status.startsWith("progress")) expect(progress ?? 0).toBeLessThanOrEqual(100);
+      expect(got.said.at(-1)).toMatchObject({ status: "ready" });
+    });
+  }
+}
+
+test("the second load makes no request at all", async ({ page }) => {
+  const { request, right } = asked("sharded");
+  const { name, log } = await withHost(page, "plain", run, request);
+  const again = await withHost(page, "plain", run, request, name);
+  expect(again.value.new_tokens).toEqual(right);
+  expect(again.log).toHaveLength(log.length);
+});
+
+test("files that change during the download are loaded anew, and it is said", async ({ page }) => {
+  const { request } = asked("small");
+  const got = await withHost(page, "changing", run, { ...request, dtype: "fp32" });
+  // The changed file differs in one bit, so only that it loads is known of it.
+  expect(got.message).toBe(undefined);
+  expect(got.value.notes.join()).toContain("changed on their host");
+});
+
+for (const [behaviour, code] of [["missing", "http"], ["gated", "http"], ["page", "http"], ["lfs", "http"], ["no-cors", "cors"], ["cut", "network"]]) {
+  test(`nothing is left of a load that failed: ${behaviour}`, async ({ page }) => {
+    const got = await withHost(page, behaviour, run, asked("small").request);
+    expect(got).toMatchObject({ code, left: 0 });
+    expect(got.message).toContain(`${hosts}/${behaviour}/`);
+  });
+}
+
+test("cancelled at any moment, a load frees its memory", async ({ page }) => {
+  const { request } = asked("small");
+  const cancel = async (gpt2, { id }) => {
+    const told = [];
+    for (const at of ["initiate config.json", "done config.json", "initiate model.safetensors", "progress model.safetensors", "done model.safetensors"]) {
+      const abort = new AbortController();
+      const progress_callback = ({ status, file }) => `${status} ${file}` === at && abort.abort();
+      const error = await gpt2.GPT2LMHeadModel.from_pretrained(id, { signal: abort.signal, progress_callback }).catch((error) => error);
+      told.push([at, error.code, gpt2.gpuBytes()]);
+    }
+    return told;
+  };
+  const { value } = await withHost(page, "plain", cancel, request);
+  expect(value.map(([, ...rest]) => rest)).toEqual(value.map(() => ["aborted", 0]));
+});
+
+for (const dtype of ["fp16", "q8"]) {
+  test(`${dtype}: the self check passes`, async ({ page }) => {
+    const check = async (gpt2, { id, dtype }) => {
+      const model = await gpt2.GPT2LMHeadModel.from_pretrained(id, { dtype });
+      const verdict = await model.self_check();
+      const said = { ...verdict, dtype: model.dtype };
+      await model.dispose();
+      return said;
+    };
+    const { value, message } = await withHost(page, "plain", check, { id: "fixtures/head64", dtype });
+    expect(message).toBe(undefined);
+    expect(value).toMatchObject({ ok: true, dtype });
+    console.log(`${dtype}: ${value.checks.map(({ name, detail }) => `${name}: ${detail}`).join("; ")}`);
+  });
+}
