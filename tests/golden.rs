@@ -32,7 +32,7 @@ fn the_bundled_model_continues_as_in_transformers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("www/models/tiny");
     pollster::block_on(async {
         let options = LoadOptions {
-            dtype: Dtype::Fp32,
+            dtype: Some(Dtype::Fp32),
             gpu: GpuOptions::default(),
             tuning: None,
         };

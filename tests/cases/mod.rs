@@ -13,6 +13,7 @@ pub mod made;
 pub mod pick;
 pub mod refused;
 pub mod run;
+pub mod self_check;
 pub mod steps;
 pub mod stops;
 
@@ -31,6 +32,8 @@ macro_rules! every_case {
             pick::the_pick_kernel_is_its_twin_on_awkward_logits,
             pick::the_pick_kernel_and_its_twin_process_like_hugging_face,
             pick::draws_follow_the_probabilities,
+            self_check::the_self_check_passes_in_every_dtype,
+            self_check::the_self_check_sees_one_changed_weight,
             pick::a_seed_repeats_its_draws_and_another_does_not,
             kernels::embed_is_its_twin,
             kernels::layer_norm_is_its_twin,
