@@ -11,6 +11,9 @@ const PIECE = 1 << 20;
 /** Milliseconds of work after which loading lets the page breathe. */
 const SLICE_MS = 12;
 
+/** What says that the files are not those of a model, whatever the GPU. */
+const NO_MODEL = new Set(["not-a-gpt2", "bad-config", "bad-checkpoint", "bad-tokenizer"]);
+
 /** Everything that holds GPU memory now. */
 const holders = new Set();
 
@@ -28,6 +31,8 @@ export function gpuBytes() {
 /** Loads the model of a source: `{ inner, tokenizer, notes }`. */
 export async function loadModel(folder, { dtype, default_limits, signal, progress_callback }) {
   const wasm = await loadEngine();
+  // Refuses an unknown one before anything is fetched.
+  if (dtype !== "auto") wasm.smaller_dtype(dtype);
   const progress = new Progress(folder.name, progress_callback);
   const asked = { dtype: dtype === "auto" ? null : dtype };
   for (let retries = 0; ; retries++) {
@@ -46,7 +51,7 @@ export async function loadModel(folder, { dtype, default_limits, signal, progres
         await forget(folder);
       } else {
         // Bytes that turned out to be no model are not kept.
-        if (error.code?.startsWith("bad-") || error.code === "not-a-gpt2") await forget(folder);
+        if (NO_MODEL.has(error.code)) await forget(folder);
         else await forgetAbsent(folder);
         throw error;
       }

@@ -32,9 +32,9 @@ macro_rules! every_case {
             pick::the_pick_kernel_is_its_twin_on_awkward_logits,
             pick::the_pick_kernel_and_its_twin_process_like_hugging_face,
             pick::draws_follow_the_probabilities,
+            pick::a_seed_repeats_its_draws_and_another_does_not,
             self_check::the_self_check_passes_in_every_dtype,
             self_check::the_self_check_sees_one_changed_weight,
-            pick::a_seed_repeats_its_draws_and_another_does_not,
             kernels::embed_is_its_twin,
             kernels::layer_norm_is_its_twin,
             kernels::queries_keys_and_values_are_those_of_the_twin,
@@ -75,6 +75,7 @@ macro_rules! every_case {
             faults::a_lost_device_is_one_clear_error,
             faults::without_optional_features_everything_works,
             faults::what_is_corrupt_shows_in_the_logits,
+            self_check::the_self_check_sees_a_kernel_that_does_nothing,
         }
     };
 }

@@ -41,3 +41,19 @@ pub async fn the_self_check_sees_one_changed_weight() {
     assert_eq!(wrong[0].name, "weights");
     assert!(wrong[0].detail.contains("CFc"), "{}", wrong[0].detail);
 }
+
+#[cfg(feature = "test-hooks")]
+pub async fn the_self_check_sees_a_kernel_that_does_nothing() {
+    let gpu = gpu().await;
+    let model = load_fixture(&gpu, fixture("small"), Load::default()).await;
+    gpu.skip_kernel(Some("ln_fc"));
+    let checked = self_check(&model, "small").await.expect("a free model");
+    let reference = checked.checks.iter().find(|each| each.name == "reference");
+    assert!(
+        !checked.ok && reference.is_some_and(|each| !each.ok),
+        "{checked:?}"
+    );
+    gpu.skip_kernel(None);
+    let checked = self_check(&model, "small").await.expect("a free model");
+    assert!(checked.ok, "{checked:?}");
+}
