@@ -1,24 +1,27 @@
 // The page: wires the controls to the player and draws every panel from the player's state.
 
-import { AutoTokenizer, GPT2LMHeadModel } from "./gpt2.js";
-import { allIds, decodeTimes, lastStep } from "./fold.js";
+import { BUNDLED } from "./catalog.js";
+import { allIds, lastStep } from "./fold.js";
+import { Loading } from "./loading.js";
 import { create as cachePanel, note as cacheNote } from "./panels/cache.js";
 import { create as codePanel, pythonScript } from "./panels/code.js";
 import { create as decodePanel } from "./panels/decode.js";
 import { create as outputPanel } from "./panels/output.js";
-import { create as prefillPanel, chosenText } from "./panels/prefill.js";
+import { create as prefillPanel } from "./panels/prefill.js";
 import { create as stripPanel } from "./panels/strip.js";
 import { create as tabPanels } from "./panels/tabs.js";
 import { create as tokensPanel } from "./panels/tokens.js";
 import { Player } from "./player.js";
 import { fill, strings } from "./strings.js";
 import { read as readTrace } from "./trace_file.js";
+import { announce, announceStage } from "./ui/announce.js";
 import { onAppearance } from "./ui/canvas.js";
+import { create as deviceMenu, deviceName } from "./ui/device.js";
 import { $, disable, el, placeMenus, setText } from "./ui/dom.js";
-import { count, median, ms, visible } from "./ui/format.js";
+import { count } from "./ui/format.js";
 import { create as keyHandler } from "./ui/keys.js";
 import * as link from "./ui/link.js";
-import { BUNDLED, create as modelMenu, title as modelTitle } from "./ui/models.js";
+import { create as modelMenu } from "./ui/models.js";
 import * as notice from "./ui/notice.js";
 import { create as optionMenu } from "./ui/options.js";
 import { create as sheet } from "./ui/sheet.js";
@@ -33,16 +36,16 @@ placeMenus();
 
 const prompt = $("#prompt");
 const player = new Player(redraw);
-let tokenizer = null;
-let model = null;
-let loading = null; // { abort, percent, source, dtype }
+const loading = new Loading(redraw, {
+  started: loadStarted, progress: (info) => models.loading(info), tokenizer: typeTokens, loaded, failed: loadFailed, refused: (error) => notice.showError(error, "load"),
+  checked: (verdict, error) => device.checked(verdict, error),
+});
 let typed = null; // { tokens, ms }: live tokens of the prompt field
 let started = null; // what the run was started with: { prompt, forked }
-let announced = { run: -1, stage: null };
 
 // ---- what is drawn ----
 
-const app = { player, announce: notice.announce, compareRun, openTrace, playBundled, copyLink, view, get model() { return model; } };
+const app = { player, announce, compareRun, openTrace, playBundled, copyLink, view, get model() { return loading.model; } };
 const panels = {
   code: codePanel({ copyPython }),
   tokenize: tokensPanel($("#stage-tokenize")),
@@ -58,6 +61,7 @@ const more = sheet((stage) => panels[stage].table(view()), { cache: () => [cache
 /** Everything a panel may draw from. */
 function view() {
   const { state, meta, status } = player;
+  const { model } = loading;
   const recorded = meta?.source === "recorded";
   const shown = state.tokens.length > 0 || player.active;
   const typing = !shown || (status !== "running" && prompt.value !== started?.prompt);
@@ -76,7 +80,7 @@ function view() {
 
 /** The text of tokens whose spans may share characters. */
 function textOf(tokens) {
-  return tokenizer ? tokenizer.decode(tokens.map((token) => token.id)) : tokens.map((token) => token.text).join("");
+  return loading.tokenizer ? loading.tokenizer.decode(tokens.map((token) => token.id)) : tokens.map((token) => token.text).join("");
 }
 
 let frame = 0;
@@ -92,7 +96,7 @@ function redraw() {
   }), player.status === "running" ? 2 * cost : 0);
   // The buttons say at once what a press does now, and what they say is then true of the panels too.
   if (player.status !== shownStatus) draw();
-  announceStage();
+  announceStage(player);
 }
 
 function draw() {
@@ -120,10 +124,10 @@ function ran(state, stage) {
 
 function drawControls({ recorded, status }) {
   shownStatus = status;
-  const ready = !!model || recorded;
+  const ready = !!loading.model || recorded;
   const label = status === "running" ? strings.buttons.pause
     : status === "paused" && !changedSinceStart() ? (recorded && player.cursor === 0 ? strings.buttons.play : strings.buttons.resume)
-    : loading && !ready ? strings.buttons.loading(loading.percent) : recorded && !changedSinceStart() ? strings.buttons.play : strings.buttons.generate;
+    : loading.percent !== undefined && !ready ? strings.buttons.loading(loading.percent) : recorded && !changedSinceStart() ? strings.buttons.play : strings.buttons.generate;
   setText($("#generate"), label);
   $("#generate").classList.toggle("pausing", status === "running");
   disable($("#generate"), !ready, prompt);
@@ -132,38 +136,13 @@ function drawControls({ recorded, status }) {
   disable($("#stop"), !player.active, $("#generate"));
   const badge = $("#recorded-badge");
   badge.hidden = !recorded;
-  if (recorded) setText(badge, strings.notice.recorded(notice.deviceName(player.meta.device), (player.meta.created ?? "").slice(0, 10)));
+  if (recorded) setText(badge, strings.notice.recorded(deviceName(player.meta.device), (player.meta.created ?? "").slice(0, 10)));
 }
-
-// ---- what is said: one line a stage ----
-
-function announceStage() {
-  const { state, status } = player;
-  if (announced.run !== player.runs) announced = { run: player.runs, stage: null };
-  const stepping = status === "paused";
-  const key = stepping ? `${state.stage}/${player.cursor}` : state.stage === "detokenize" ? "decode" : state.stage;
-  if (!key || key === announced.stage) return;
-  announced.stage = key;
-  const said = lines[state.stage]?.(state, stepping);
-  if (said) notice.announce(said);
-}
-
-const lines = {
-  tokenize: (state) => strings.tokenize.said(strings.tokenize.tokens(count(state.tokens.length)), state.tokens.slice(0, 12).map((token) => visible(token.text, token.bytes)).join(" ")),
-  prefill: ({ prefilled }) => prefilled && strings.prefill.said(ms(prefilled.ms), strings.prefill.rows(count(prefilled.rows)), strings.prefill.passes(prefilled.chunks), chosenText(prefilled)),
-  decode: (state, stepping) => stepping && strings.decode.said_step(chosenText(lastStep(state)), count(lastStep(state).past_len)),
-  detokenize: (state, stepping) => stepping && strings.detokenize.said(state.texts.at(-1).text || hexHeld(state)),
-  done: (state) => [
-    state.steps.length > 1 ? strings.decode.said(count(state.steps.length - 1), ms(median(decodeTimes(state)))) : "",
-    strings.detokenize.said(state.text), state.done ? strings.finish[state.done.finish_reason] : state.error.message,
-  ].join(" "),
-};
-
-const hexHeld = (state) => `${strings.detokenize.waiting_some} (${state.texts.at(-1).pending_bytes.length})`;
 
 // ---- tokens while typing ----
 
 function typeTokens() {
+  const { tokenizer, model } = loading;
   if (!tokenizer) return;
   const from = performance.now();
   try {
@@ -205,7 +184,7 @@ examples.addEventListener("change", () => {
 const options = optionMenu({ changed: redraw, setPace: (pace) => (player.pace = pace) });
 
 function changedSinceStart() {
-  return player.meta && started && !started.forked && prompt.value !== started.prompt && (player.live || model);
+  return player.meta && started && !started.forked && prompt.value !== started.prompt && (player.live || loading.model);
 }
 
 /** Generate, Pause, Continue or Play: what the primary button says. */
@@ -227,13 +206,15 @@ async function stepOn(until) {
 }
 
 async function begin(until) {
-  if (!model) return;
+  if (!loading.model) return;
   await run({ prompt: prompt.value, ...options.read() }, { prompt: prompt.value, text: prompt.value }, {}, until);
 }
 
 async function run(request, start, meta, until) {
+  const { model } = loading;
   options.clearAll();
   notice.hide();
+  await loading.checking;
   const kept = started;
   started = start;
   const about = { model: model.name, config: model.config, device: model.device_info, options: request, ...meta };
@@ -263,7 +244,7 @@ function finish() {
 }
 
 function recovery(error) {
-  return error.code === "device-lost" ? [[strings.buttons.restart, () => load(model?.name ?? BUNDLED, model?.dtype ?? "fp32")]] : [];
+  return error.code === "device-lost" ? [[strings.buttons.restart, () => loading.load()]] : [];
 }
 
 /** Continues from the shown step with another id. The engine reuses the common prefix of its cache. */
@@ -276,7 +257,7 @@ async function fork(id) {
   const request = { input_ids: [...ids, id], ...reuse, max_new_tokens, ...rest };
   await run(request, { prompt: prompt.value, text: null, forked: true }, { forked: true }, "end");
   const prefill = player.state.prefilled;
-  if (prefill) notice.announce(strings.decode.forked(player.state.reused, player.state.input_len));
+  if (prefill) announce(strings.decode.forked(player.state.reused, player.state.input_len));
 }
 
 /** Shows the step that made a token of the text. */
@@ -316,12 +297,13 @@ function currentRequest() {
 
 function copyPython() {
   const { prompt: text, options: chosen } = currentRequest();
-  return navigator.clipboard.writeText(pythonScript(!model || model.name === BUNDLED ? BUNDLED : modelTitle(model.name), text, chosen));
+  return navigator.clipboard.writeText(pythonScript(loading.model?.name ?? BUNDLED, text, chosen));
 }
 
 function copyLink() {
   const { prompt: text, options: chosen } = currentRequest();
-  const other = model && model.name !== BUNDLED ? model.name : null;
+  // Files on the reader's disk cannot be linked to.
+  const other = loading.model && typeof loading.source === "string" && loading.source !== BUNDLED ? loading.source : null;
   history.replaceState(null, "", link.write(text, chosen, other));
   return navigator.clipboard.writeText(location.href);
 }
@@ -332,7 +314,7 @@ async function openTrace(trace) {
   if (typeof trace.options.prompt === "string") prompt.value = trace.options.prompt;
   typeTokens();
   started = { prompt: prompt.value };
-  if (model) notice.show(strings.notice.recorded_title, strings.notice.recorded_about, [[strings.buttons.leave_recording, leaveRecording]]);
+  if (loading.model) notice.show(strings.notice.recorded_title, strings.notice.recorded_about, [[strings.buttons.leave_recording, leaveRecording]]);
 }
 
 async function leaveRecording() {
@@ -342,41 +324,31 @@ async function leaveRecording() {
 
 // ---- the model ----
 
-const models = modelMenu({ load, cancel: () => loading?.abort.abort() });
+const device = deviceMenu({ check: checkDevice });
+const models = modelMenu({ load: (source, dtype) => loading.load(source, dtype), cancel: () => loading.cancel(), refuse: (error) => notice.showError(error, "load") });
 
-async function load(source, dtype) {
-  loading?.abort.abort();
-  await player.clear();
-  const mine = (loading = { abort: new AbortController(), percent: null });
+function loadStarted() {
+  player.clear();
   notice.hide();
-  const old = model;
-  model = null;
-  notice.device(null);
+  device.none("looking");
   models.loading(null);
   redraw();
-  try {
-    await old?.dispose().catch(() => {});
-    const signal = mine.abort.signal;
-    tokenizer = await AutoTokenizer.from_pretrained(source, { signal });
-    typeTokens();
-    const fresh = await GPT2LMHeadModel.from_pretrained(source, { dtype, signal, progress_callback: (info) => progress(mine, info) });
-    if (mine !== loading) return void fresh.dispose();
-    model = fresh;
-    models.loaded(model);
-    notice.device(model.device_info, model.dtype);
-  } catch (error) {
-    if (mine !== loading) return;
-    models.none();
-    const no_gpu = NO_GPU.has(error.code);
-    notice.device(null, null, null, no_gpu ? "none" : "idle");
-    if (error.code === "aborted") return;
-    notice.showError(error, "load", [[strings.buttons.try_again, () => load(source, dtype)], [strings.buttons.play_recording, playBundled]]);
-    // Without a GPU the page still shows a run: a real one, recorded elsewhere.
-    if (no_gpu) playBundled().catch(() => {});
-  } finally {
-    if (mine === loading) loading = null;
-    redraw();
-  }
+}
+
+function loaded(model) {
+  models.loaded(model);
+  device.loaded(model.device_info, model.dtype);
+  if (!model.device_info.is_fallback) device.checking();
+}
+
+function loadFailed(error) {
+  const no_gpu = NO_GPU.has(error.code);
+  models.none();
+  device.none(no_gpu ? "none" : "idle");
+  if (error.code === "aborted") return;
+  notice.showError(error, "load", [[strings.buttons.try_again, () => loading.load()], [strings.buttons.play_recording, playBundled]]);
+  // Without a GPU the page still shows a run: a real one, recorded elsewhere.
+  if (no_gpu) playBundled().catch(() => {});
 }
 
 /** Plays the recorded run that comes with the page: a real one, made on the device that its badge names. */
@@ -388,11 +360,10 @@ async function playBundled() {
   await player.go("end");
 }
 
-function progress(mine, { status, file, loaded, total }) {
-  if (status !== "progress" || !file.endsWith(".safetensors") || mine !== loading) return;
-  mine.percent = total ? Math.floor((100 * loaded) / total) : null;
-  models.loading(mine.percent);
-  redraw();
+async function checkDevice() {
+  await player.clear();
+  device.checking();
+  await loading.check();
 }
 
 // ---- start ----
@@ -405,4 +376,4 @@ if (shared) options.write(shared.options);
 if (shared?.model) models.offer(shared.model);
 onAppearance(draw);
 draw();
-load(BUNDLED, "fp32");
+loading.load();
