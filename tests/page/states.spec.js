@@ -27,6 +27,31 @@ test("a web page in place of the weights is one clear sentence", async ({ page }
   await expect(page.locator("#generate")).toBeEnabled();
 });
 
+test("a lost device says so, and one button restarts it, twice", async ({ page }) => {
+  await page.addInitScript(() => {
+    const request = GPUAdapter.prototype.requestDevice;
+    GPUAdapter.prototype.requestDevice = async function (...wanted) {
+      return (globalThis.device = await request.apply(this, wanted));
+    };
+  });
+  await open(page, { max_new_tokens: 5 });
+  await generate(page);
+  const text = await page.locator("#output").innerText();
+  for (let time = 1; time <= 2; time++) {
+    await setOptions(page, { max_new_tokens: 200 });
+    await page.locator("#generate").click();
+    await expect(page.locator("#output .new").nth(1)).toBeAttached();
+    await page.evaluate(() => globalThis.device.destroy());
+    await expect(page.locator("#notice")).toContainText("The GPU was lost");
+    await page.getByRole("button", { name: "Restart" }).click();
+    await expect(page.locator("#generate")).toHaveText("Generate");
+    await expect(page.locator("#generate")).toBeEnabled();
+    await setOptions(page, { max_new_tokens: 5 });
+    await generate(page);
+    expect(await page.locator("#output").innerText()).toBe(text);
+  }
+});
+
 test("up to 900 tokens: every one is shown, and the page stays bounded", async ({ page }) => {
   test.setTimeout(600_000);
   await open(page, { max_new_tokens: 8, prompt: "Once upon a time" });
