@@ -63,13 +63,13 @@ def by_position(model, held):
     stream = []
     for d in held["tinystories_combined"]:
         stream += [data.EOT, *d.tolist()]
-    rows = [losses(model, stream[i : i + 1024]) for i in range(0, len(stream) - 1024, 1024)]
+    rows = [losses(model, stream[i : i + 1024]) for i in range(0, len(stream) - 1024, 1024)][:24]
     rows = torch.stack(rows)
     result = {"windows": len(rows)}
     for a, b in ((0, 25), (25, 75), (75, 150), (150, 300), (300, 500), (500, 700), (700, 850), (850, 950), (950, 1023)):
         result[f"positions {a}-{b}"] = round(rows[:, a:b].mean().item(), 3)
     for start in (0, 50, 900):
-        parts = [losses(model, [data.EOT, *d[:100].tolist()], start) for d in held["tinystories_combined"] if len(d) >= 100]
+        parts = [losses(model, [data.EOT, *d[:100].tolist()], start) for d in held["tinystories_combined"] if len(d) >= 100][:60]
         result[f"first 100 tokens of a story, placed at position {start}"] = round(torch.cat(parts).mean().item(), 3)
     return result
 
@@ -142,6 +142,10 @@ def main():
     report["held_out"]["mix"] = {
         "loss": round(sum(s for s, _ in parts.values()) / sum(k for _, k in parts.values()), 4),
         "tokens": sum(k for _, k in parts.values()),
+    }
+    drawn = {n: data.SOURCES[n] * k for n, (_, k) in parts.items()}  # as often as training draws them
+    report["held_out"]["mix as trained"] = {
+        "loss": round(sum(drawn[n] * s / k for n, (s, k) in parts.items()) / sum(drawn.values()), 4)
     }
     report["by_position"] = by_position(model, held)
     report["greedy"] = [tok.decode(generate(model, tok, q, 60)) for q in PROMPTS]

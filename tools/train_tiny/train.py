@@ -97,7 +97,7 @@ def orthogonal(g):
 
 
 def rate(step, progress):
-    """The share of the full learning rate: warm-up, plateau, then linearly to zero."""
+    """The share of the full learning rate: warm-up, a plateau, linearly to zero."""
     return min((step + 1) / 100, 1.0, (1 - progress) / 0.8)
 
 
@@ -205,7 +205,7 @@ def worker(rank, a):
     lengths = (256, 1024)
     choose = torch.Generator().manual_seed(step)  # the same on every worker
     last = time.time()
-    recent, next_eval, next_save = [], spent + 600, spent + 180
+    recent, next_eval, next_save = [], spent + 900, spent + 180
     while True:
         clock = torch.tensor([spent + time.time() - last if rank == 0 else 0.0])
         dist.all_reduce(clock)
@@ -244,7 +244,7 @@ def worker(rank, a):
                 save()
     if rank == 0:
         save()
-        log(held_out=evaluate(params, 10**9), held_out_average=evaluate(average, 10**9))
+        log(held_out=evaluate(params, 2000))
     dist.barrier()
 
 
