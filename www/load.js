@@ -62,6 +62,8 @@ export async function loadModel(folder, { dtype, default_limits, signal, progres
 
 async function attempt(wasm, folder, asked, default_limits, progress, signal) {
   const config = new TextDecoder().decode(await smallFile(folder, "config.json", progress, signal));
+  // Another kind of model is refused before anything large is fetched.
+  wasm.auto_dtype(config);
   const tokenizer = await tokenizerOf(folder, progress, signal, true);
   const weights = weightFiles(wasm, folder, progress, signal);
   let loader;

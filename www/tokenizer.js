@@ -1,7 +1,7 @@
 // Tokenizers by source: a folder's tokenizer is fetched and read once, whoever asks for it.
 
 import { loadEngine } from "./engine.js";
-import { coded } from "./errors.js";
+import { Gpt2Error, coded } from "./errors.js";
 import { Progress } from "./progress.js";
 import { readAll, resolveSource } from "./source.js";
 
@@ -65,7 +65,8 @@ async function read(folder, progress, signal, optional) {
   const small = (file, may_lack) => smallFile(folder, file, progress, signal, may_lack);
   const [wasm, whole] = await Promise.all([loadEngine(), small("tokenizer.json", true)]);
   if (whole) return new Tokenizer(wasm.Tokenizer.from_json(whole));
-  const vocab = await small("vocab.json", optional);
+  const vocab = await small("vocab.json", true);
+  if (!vocab && !optional) throw new Gpt2Error("bad-tokenizer", `${folder.url ?? folder.name} has neither tokenizer.json nor vocab.json with merges.txt. Save the model's tokenizer there.`);
   return vocab && new Tokenizer(wasm.Tokenizer.from_vocab_and_merges(vocab, await small("merges.txt", false)));
 }
 
