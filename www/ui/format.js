@@ -23,6 +23,8 @@ export const count = (value) => formatter(0).format(Math.round(value));
 /** Milliseconds in the unit that fits. */
 export function ms(value) {
   if (!Number.isFinite(value)) return "…";
+  // Browsers tell the time in steps of 0.1 ms.
+  if (value === 0) return "<0.1 ms";
   if (value >= 1000) return `${number(value / 1000, value >= 10_000 ? 3 : 2)} s`;
   if (value >= 100) return `${count(value)} ms`;
   return `${number(Math.max(value, 0), value < 0.01 ? 1 : 2)} ms`;
