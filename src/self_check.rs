@@ -450,7 +450,9 @@ mod tests {
 
     #[test]
     fn sums_do_not_depend_on_the_order_and_see_every_bit() {
-        let bytes: Vec<u8> = (0..64).map(|i| i * 7 + 3).collect();
+        let bytes: Vec<u8> = (0..64_u8)
+            .map(|i| i.wrapping_mul(7).wrapping_add(3))
+            .collect();
         let whole = weighted_sum(0, &bytes);
         let parts = weighted_sum(40, &bytes[40..]).wrapping_add(weighted_sum(0, &bytes[..40]));
         assert_eq!(whole, parts);
