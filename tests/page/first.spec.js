@@ -24,15 +24,19 @@ test("Generate streams text from the lesson's prompt through all four stages", a
   await open(page);
   await generate(page);
   await expect(page.locator("#output .prompt")).toHaveText(LESSON.prompt);
-  await expect(page.locator("#output .new")).toHaveCount(24);
   await expect(page.locator("#prefill-caption")).toContainText("7 rows");
-  await expect(page.locator("#cache-size")).toContainText("30 of 1,024 positions");
   for (const stage of ["tokenize", "prefill", "decode", "detokenize"]) await expect(page.locator(`#stage-${stage}`)).toHaveClass(/ran/);
   const run = await savedRun(page);
+  // The model may end its text before all tokens are used.
+  const made = steps(run).length;
+  expect(made).toBeGreaterThan(3);
+  await expect(page.locator("#output .new")).toHaveCount(made);
+  const past = LESSON.ids.length + made - 1;
+  await expect(page.locator("#cache-size")).toContainText(`${past} of 1,024 positions`);
   const text = run.events.filter(({ type }) => type === "text").map((event) => event.text).join("");
   await expect(page.locator("#output")).toContainText(text.trim());
   const { n_layer, n_embd } = await config(page);
-  await expect(page.locator("#cache-size")).toContainText(`${n_layer} × 2 × ${n_embd} × 30 × 4 B`);
+  await expect(page.locator("#cache-size")).toContainText(`${n_layer} × 2 × ${n_embd} × ${past} × 4 B`);
 });
 
 test("the same prompt gives the same text again, and another prompt is not influenced", async ({ page }) => {
@@ -72,7 +76,7 @@ test("Next stage stops after each stage", async ({ page }) => {
 });
 
 test("Stop works half-way, twice, and the next run is as on a fresh page", async ({ page }) => {
-  await open(page, { max_new_tokens: 8 });
+  await open(page, { max_new_tokens: 8, prompt: "Once upon a time" });
   await generate(page);
   const whole = await page.locator("#output").innerText();
   await setOptions(page, { max_new_tokens: 400 });
@@ -88,7 +92,7 @@ test("Stop works half-way, twice, and the next run is as on a fresh page", async
 });
 
 test("Pause holds and Continue goes on", async ({ page }) => {
-  await open(page, { max_new_tokens: 16 });
+  await open(page, { max_new_tokens: 16, prompt: "Once upon a time" });
   await page.locator("#generate").click();
   await expect(page.locator("#output .new").nth(1)).toBeAttached();
   await page.locator("#generate").click();

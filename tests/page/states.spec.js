@@ -34,7 +34,7 @@ test("a lost device says so, and one button restarts it, twice", async ({ page }
       return (globalThis.device = await request.apply(this, wanted));
     };
   });
-  await open(page, { max_new_tokens: 5 });
+  await open(page, { max_new_tokens: 5, prompt: "Once upon a time" });
   await generate(page);
   const text = await page.locator("#output").innerText();
   for (let time = 1; time <= 2; time++) {
