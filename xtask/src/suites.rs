@@ -29,11 +29,16 @@ enum Group {
     Wasm,
     /// Tests of the page, driven as a reader would
     Page,
+    /// Loading from servers that do what hosts really do; only when it is asked for
+    Hosts,
 }
 
 /// Runs the checks. All of them run even after a failure; an error is returned if anything failed.
 pub fn run(options: &Options) -> Result<()> {
-    let wanted = |group| options.only.is_none_or(|only| only == group);
+    let wanted = |group| match options.only {
+        Some(only) => only == group,
+        None => group != Group::Hosts,
+    };
     // What is missing is found and installed before anything slow starts.
     tools::wasm_target()?;
     if wanted(Group::Native) {
@@ -43,7 +48,7 @@ pub fn run(options: &Options) -> Result<()> {
         tools::driver(&tools::browser()?)?;
         tools::wasm_pack()?;
     }
-    if wanted(Group::Page) {
+    if wanted(Group::Page) || wanted(Group::Hosts) {
         tools::browser()?;
         tools::page_packages(&root().join("tests/page"))?;
     }
@@ -55,7 +60,10 @@ pub fn run(options: &Options) -> Result<()> {
         wasm(&mut report);
     }
     if wanted(Group::Page) {
-        suite(&mut report, "page tests", page);
+        suite(&mut report, "page tests", |counts| page(counts, false));
+    }
+    if wanted(Group::Hosts) {
+        suite(&mut report, "host tests", |counts| page(counts, true));
     }
     report.print();
     if report.total().failed > 0 {
@@ -121,7 +129,7 @@ fn wasm(report: &mut Report) {
 }
 
 /// The site with test hooks, in the profile that is shipped, in a folder of its own.
-fn page(counts: &mut Counts) -> Result<()> {
+fn page(counts: &mut Counts, with_hosts: bool) -> Result<()> {
     let out = root().join("target/test-site");
     site::build(&site::Options {
         features: vec!["test-hooks".to_string()],
@@ -140,8 +148,10 @@ fn page(counts: &mut Counts) -> Result<()> {
         .current_dir(&folder);
     tests
         .env("SITE_URL", url)
-        .env("HOSTS_URL", hosts::in_background(hosts::models(None))?)
         .env("CHROMIUM", tools::browser()?);
+    if with_hosts {
+        tests.env("HOSTS_URL", hosts::in_background(hosts::models(None))?);
+    }
     let result = process::run(&mut tests);
     *counts = read_report(&report)?;
     result
