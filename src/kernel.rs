@@ -46,8 +46,13 @@ pub const LN_HEAD: Shader = shader!("ln_head", "layer_norm", "linear");
 /// The next id.
 pub const PICK: Shader = shader!("pick");
 
-/// All of them, in the order of a decode step.
-pub const SHADERS: [Shader; 9] = [
+/// Reads memory and does nothing else.
+pub const READ_CEILING: Shader = shader!("read_ceiling");
+/// Multiplies and adds and does nothing else.
+pub const FMA_CEILING: Shader = shader!("fma_ceiling");
+
+/// All of them: in the order of a decode step, then the two ceilings.
+pub const SHADERS: [Shader; 11] = [
     EMBED,
     LN,
     LN_QKV,
@@ -57,6 +62,8 @@ pub const SHADERS: [Shader; 9] = [
     PROJ_RESIDUAL,
     LN_HEAD,
     PICK,
+    READ_CEILING,
+    FMA_CEILING,
 ];
 
 impl Shader {

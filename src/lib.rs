@@ -9,10 +9,13 @@
 //! 5. [`kv_cache`] is `past_key_values`; [`model`] has the prefill plan and the decode plan;
 //! 6. [`sampling`] has the options of `generate` and the twin of the kernel that picks the next id;
 //! 7. [`generator`] is the loop: tokenize, prefill, decode, detokenize; [`trace`] is what it tells about itself;
-//! 8. [`reference`](mod@reference) is the same model in plain Rust, with which every kernel is compared, and with
+//! 8. [`roofline`] measures what the device can do, and natively `bench` what the model reaches of it;
+//! 9. [`reference`](mod@reference) is the same model in plain Rust, with which every kernel is compared, and with
 //!    which [`mod@self_check`] compares the reader's own GPU.
 #![warn(missing_docs)]
 
+#[cfg(not(target_arch = "wasm32"))]
+pub mod bench;
 pub mod checkpoint;
 pub mod config;
 pub mod error;
@@ -24,6 +27,7 @@ pub mod kernel;
 pub mod kv_cache;
 pub mod model;
 pub mod reference;
+pub mod roofline;
 pub mod sampling;
 pub mod self_check;
 #[cfg(feature = "test-hooks")]

@@ -40,6 +40,7 @@ pub struct Model {
     weights: Weights,
     cache: KvCache,
     tokenizer: Option<Rc<Tokenizer>>,
+    tuning: Tuning,
     activations: plan::Activations,
     prefill: Vec<Op>,
     decode: Vec<Op>,
@@ -144,6 +145,7 @@ impl Model {
             weights,
             cache,
             tokenizer,
+            tuning,
             activations,
             prefill: plans.prefill,
             decode: plans.decode,
@@ -211,6 +213,11 @@ impl Model {
     /// What was found while loading and is worth knowing.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
+    }
+
+    /// How its kernels are cut.
+    pub fn tuning(&self) -> Tuning {
+        self.tuning
     }
 
     /// The kernels of one decode step, in order.

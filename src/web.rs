@@ -400,6 +400,15 @@ impl Model {
         plain(&self_check::self_check(&model, &name).await?)
     }
 
+    /// Measures the device: `{ read_gbps, fma_gflops, dispatch_us }`.
+    ///
+    /// # Errors
+    /// `busy`, `disposed`, or the device's fault.
+    pub async fn roofline(&self) -> Result<JsValue> {
+        let model = self.model.clone();
+        plain(&model.roofline().await?)
+    }
+
     /// Ends a running generation and frees the GPU memory.
     pub fn dispose(&self) {
         self.model.dispose();

@@ -84,9 +84,9 @@ export class GPT2LMHeadModel {
   attention(layer, head) {
     return guarded(() => this.#inner.attention(layer, head));
   }
-  /** Measured memory bandwidth and arithmetic rate of this device. */
+  /** What this device can do, measured now: `{ read_gbps, fma_gflops, dispatch_us }`. The model is busy meanwhile. */
   roofline() {
-    return this.#optional("roofline");
+    return guarded(() => this.#inner.roofline());
   }
   /**
    * Compares this GPU with the plain-Rust reference, and with what is published about OpenAI's weights:
@@ -94,12 +94,6 @@ export class GPT2LMHeadModel {
    */
   self_check() {
     return guarded(() => this.#inner.self_check(this.name));
-  }
-  #optional(name) {
-    return guarded(() => {
-      if (!this.#inner[name]) throw new Gpt2Error("bad-option", `This build does not have ${name}().`);
-      return this.#inner[name]();
-    });
   }
 
   /** Ends what runs and frees the GPU memory. */

@@ -22,11 +22,14 @@ mod cli {
     use clap::{Args, Parser, Subcommand};
     use serde_json::json;
 
+    use gpt2_webgpu::bench;
     use gpt2_webgpu::checkpoint::Dtype;
+    use gpt2_webgpu::checkpoint::make::{Shape, write_folder};
     use gpt2_webgpu::error::{Error, Result};
     use gpt2_webgpu::from_pretrained::{LoadOptions, from_pretrained, resolve, tokenizer};
     use gpt2_webgpu::generator::{Generator, Prompt};
     use gpt2_webgpu::gpu::GpuOptions;
+    use gpt2_webgpu::model::Tuning;
     use gpt2_webgpu::sampling::{OptionValue, Options};
     use gpt2_webgpu::self_check::self_check;
     use gpt2_webgpu::trace::{Event, EventKind, TRACE_VERSION, Trace};
@@ -62,6 +65,46 @@ mod cli {
             /// The text.
             text: String,
         },
+        /// Measure this machine's adapter, and what the model reaches of it.
+        Bench(Bench),
+        /// Write a checkpoint of random weights, the same for the same seed.
+        Make {
+            /// mini or 124m.
+            #[arg(long)]
+            shape: Shape,
+            #[arg(long, default_value_t = 1)]
+            seed: u64,
+            /// The folder to write.
+            #[arg(long)]
+            out: PathBuf,
+        },
+    }
+
+    #[derive(Args)]
+    struct Bench {
+        /// A folder, or a hub id in Hugging Face's local cache.
+        #[arg(long, conflicts_with = "shape", required_unless_present = "shape")]
+        model: Option<String>,
+        /// mini or 124m: a checkpoint of random weights instead.
+        #[arg(long)]
+        shape: Option<Shape>,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// fp32, fp16 or q8, more than one with commas.
+        #[arg(long, value_delimiter = ',', default_value = "fp32,fp16,q8")]
+        dtype: Vec<Dtype>,
+        /// cols,ksplit,tile_cols,splits: cut the kernels so, instead of by the adapter.
+        #[arg(long, value_delimiter = ',', num_args = 1)]
+        tuning: Vec<u32>,
+        /// Ask the adapter for WebGPU's default limits only.
+        #[arg(long)]
+        default_limits: bool,
+        /// Write everything measured to this file.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// Measure how the costs grow as well, and write plots into this folder.
+        #[arg(long)]
+        plots: Option<PathBuf>,
     }
 
     #[derive(Args)]
@@ -121,6 +164,12 @@ mod cli {
 
     pub fn run() -> Result<()> {
         match Cli::parse().command {
+            Command::Bench(given) => given.run(),
+            Command::Make { shape, seed, out } => {
+                write_folder(&shape.config_json(), seed, &out)?;
+                println!("{}", out.display());
+                Ok(())
+            }
             Command::Generate(options) => pollster::block_on(generate(&options)),
             Command::SelfCheck {
                 model,
@@ -139,6 +188,46 @@ mod cli {
                     .collect();
                 println!("{}", ids.join(" "));
                 Ok(())
+            }
+        }
+    }
+
+    impl Bench {
+        fn run(&self) -> Result<()> {
+            let source = match (&self.model, self.shape) {
+                (_, Some(shape)) => bench::Source::Shape(shape, self.seed),
+                (Some(model), None) => bench::Source::Folder(resolve(model)?),
+                (None, None) => {
+                    return Err(Error::BadOption("Give --model or --shape.".into()));
+                }
+            };
+            let tuning = match self.tuning[..] {
+                [] => None,
+                [cols, ksplit, tile_cols, splits] => Some(Tuning {
+                    cols,
+                    ksplit,
+                    tile_cols,
+                    splits,
+                }),
+                _ => {
+                    return Err(Error::BadOption(
+                        "--tuning takes four numbers: cols,ksplit,tile_cols,splits.".into(),
+                    ));
+                }
+            };
+            let report = pollster::block_on(bench::run(&bench::Options {
+                source,
+                dtypes: self.dtype.clone(),
+                tuning,
+                default_limits: self.default_limits,
+                plots: self.plots.clone(),
+            }))?;
+            print!("{report}");
+            match &self.json {
+                Some(path) => std::fs::write(path, json!(report).to_string()).map_err(|e| {
+                    Error::Internal(format!("{} could not be written: {e}.", path.display()))
+                }),
+                None => Ok(()),
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Seeded random checkpoints of a given shape: for benchmarks, which need the sizes of a real model but not its sense.
 
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
@@ -38,9 +40,17 @@ impl FromStr for Shape {
 impl Shape {
     /// The text of the shape's `config.json`. No id ends a text, so that a benchmark runs as long as it is told to.
     pub fn config_json(self) -> String {
-        let (n_layer, n_head, n_embd, vocab_size) = match self {
-            Shape::Mini => (4, 4, 256, 8_192),
-            Shape::Gpt2 => (12, 12, 768, 50_257),
+        self.config_with_layers(match self {
+            Shape::Mini => 4,
+            Shape::Gpt2 => 12,
+        })
+    }
+
+    /// The same with another number of layers, which makes a checkpoint of another size.
+    pub fn config_with_layers(self, n_layer: usize) -> String {
+        let (n_head, n_embd, vocab_size) = match self {
+            Shape::Mini => (4, 256, 8_192),
+            Shape::Gpt2 => (12, 768, 50_257),
         };
         let config = json!({
             "architectures": ["GPT2LMHeadModel"],
@@ -104,6 +114,28 @@ pub fn write_safetensors(config: &Config, seed: u64, out: &mut impl Write) -> io
         }
     }
     Ok(())
+}
+
+/// Writes a checkpoint into `folder`, which is made if it is missing: `config.json` as given, and a `model.safetensors` of
+/// its shape. There is no tokenizer.
+///
+/// # Errors
+/// [`Error::BadConfig`], or [`Error::Internal`] for a file that cannot be written.
+pub fn write_folder(config_json: &str, seed: u64, folder: &Path) -> Result<()> {
+    let config = Config::from_json(config_json)?;
+    let write = || {
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join("config.json"), config_json)?;
+        let mut file = BufWriter::new(File::create(folder.join("model.safetensors"))?);
+        write_safetensors(&config, seed, &mut file)?;
+        file.flush()
+    };
+    write().map_err(|e| {
+        Error::Internal(format!(
+            "The checkpoint could not be written to {}: {e}. Name a folder with room for it.",
+            folder.display()
+        ))
+    })
 }
 
 fn full_name(tensor: Tensor) -> String {

@@ -4,6 +4,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use serde::Serialize;
+
 use super::{MAX_CHUNK, Weights};
 use crate::checkpoint::layout::TILE_ROWS;
 use crate::checkpoint::{Layout, Matrix, Param, pad4};
@@ -14,7 +16,7 @@ use crate::kv_cache::{KvCache, QUERY_RING};
 use crate::sampling::{MAX_TOP_LOGITS, RECORD_HEADER_BYTES, SamplingUniform};
 
 /// How the kernels are cut for a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Tuning {
     /// Threads over columns in a matrix-vector workgroup; divides 64.
     pub cols: u32,
