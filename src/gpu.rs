@@ -118,7 +118,7 @@ impl Gpu {
         let lost = faults.clone();
         device.set_device_lost_callback(move |reason, message| {
             lost.record(Error::DeviceLost(format!(
-                "The GPU device was lost ({reason:?}: {message}). Restart the model; nothing has to be downloaded again."
+                "The GPU device was lost ({reason:?}: {message}). Restart the model: its weights are loaded anew."
             )));
         });
         let info = DeviceInfo::new(&adapter, &device);
@@ -213,7 +213,7 @@ impl Gpu {
     /// For a read-back that failed: its device is gone, even where it has not said so yet.
     fn gone(&self) -> Error {
         let lost = Error::DeviceLost(
-            "The GPU gave no result back: its device is gone. Restart the model; nothing has to be downloaded again."
+            "The GPU gave no result back: its device is gone. Restart the model: its weights are loaded anew."
                 .into(),
         );
         self.faults.record(lost.clone());
