@@ -1,9 +1,8 @@
 // Files from hosts of every kind: the modules that fetch and keep them, in the browser, against the imitated hosts of
 // `cargo xtask hosts` (its address is HOSTS_URL). No model is loaded here.
 import { randomUUID } from "node:crypto";
-import { expect, test } from "@playwright/test";
+import { expect, hosts, logOf, test } from "./hosts.js";
 
-const hosts = process.env.HOSTS_URL;
 const BLOB_BYTES = (20 << 20) + 12_345;
 const PART_BYTES = 8 << 20;
 
@@ -11,7 +10,7 @@ const PART_BYTES = 8 << 20;
 async function read(page, behaviour, { id = "synthetic/blob", file = "model.safetensors", name = randomUUID(), optional = false, stop_at, hold = "", env = {} } = {}) {
   const result = await page.evaluate(async ({ host, id, file, optional, stop_at, hold, env }) => {
     const [{ env: settings }, { resolveSource }] = await Promise.all([import("./env.js"), import("./source.js")]);
-    Object.assign(settings, { remoteHost: host, retry: { times: 4, first_ms: 10, longest_ms: 5000 } }, env);
+    Object.assign(settings, { remoteHost: host, retry: { times: 4, first_ms: 10, longest_ms: 5000 }, useBrowserCache: true }, env);
     if (hold) new Function(hold)();
     const notes = [];
     try {
@@ -32,14 +31,13 @@ async function read(page, behaviour, { id = "synthetic/blob", file = "model.safe
       return { code: error.code, message: error.message, notes };
     }
   }, { host: `${hosts}/${behaviour}/${name}/`, id, file, optional, stop_at, hold, env });
-  const log = await (await fetch(`${hosts}/log/${name}`)).json();
-  return { ...result, log, name };
+  // What was put in the place of the browser's own goes with the page.
+  if (hold) await page.reload();
+  return { ...result, log: await logOf(name), name };
 }
 
 let right;
 test.beforeEach(async ({ page }) => {
-  // A script, shown as text: the site's origin and no page that runs.
-  await page.goto("./www/env.js");
   right ??= (await read(page, "plain", { env: { useBrowserCache: false } })).hash;
 });
 
@@ -141,11 +139,10 @@ test.describe("hosts that do not give the file", () => {
 });
 
 test.describe("the download cache", () => {
-  test("a second load makes no request, even offline", async ({ page, context }) => {
+  test("a second load makes no request, even offline", async ({ page }) => {
     const first = await read(page, "plain");
     await page.reload();
-    await context.setOffline(true);
-    const again = await page.evaluate(() => 1).then(() => context.setOffline(false)).then(() => read(page, "plain", { name: first.name, hold: "globalThis.fetch = () => Promise.reject(new TypeError('offline'))" }));
+    const again = await read(page, "plain", { name: first.name, hold: "globalThis.fetch = () => Promise.reject(new TypeError('offline'))" });
     expect(again).toMatchObject({ bytes: BLOB_BYTES, hash: right, from_cache: true, length: BLOB_BYTES });
     expect(again.longest).toBeLessThanOrEqual(PART_BYTES);
     expect(again.log).toHaveLength(1);
@@ -222,6 +219,9 @@ test.describe("the download cache", () => {
 });
 
 test.describe("sources", () => {
+  // With the settings as they are by default.
+  test.beforeEach(({ page }) => page.reload());
+
   const hub = "https://huggingface.co/openai-community/gpt2/resolve";
   for (const [source, folder, revision] of [
     ["openai-community/gpt2", `${hub}/main/`],

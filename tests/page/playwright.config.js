@@ -1,4 +1,4 @@
-// Page tests: real Chromium on the built site. `cargo xtask test` sets both variables; by hand, run `cargo xtask serve` beside it.
+// Page tests: real Chromium on the built site. `cargo xtask test` sets the variables; by hand, run `cargo xtask serve` beside it.
 import { readFileSync } from "node:fs";
 import { defineConfig } from "@playwright/test";
 
@@ -11,8 +11,7 @@ const args = driver["goog:chromeOptions"].args.filter((flag) => !flag.startsWith
 
 export default defineConfig({
   testDir: ".",
-  // `cargo xtask test --only hosts` serves the hosts that these two load from.
-  testMatch: process.env.HOSTS_URL ? /(hosts|models)\.spec\.js/ : /.*\.spec\.js/,
+  // These load from the hosts that `cargo xtask hosts` imitates.
   testIgnore: process.env.HOSTS_URL ? [] : /(hosts|models)\.spec\.js/,
   outputDir: "output/results",
   forbidOnly: Boolean(process.env.CI),

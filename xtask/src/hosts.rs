@@ -3,11 +3,14 @@
 //! NAME is anything; what a behaviour remembers (such as how often it was asked) it remembers for one name. `/log/NAME` gives
 //! the requests that were made with it: `[{method, path, range, status, bytes}]`.
 
+mod http;
+
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{self, Cursor, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -15,10 +18,20 @@ use anyhow::Result;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 
+use http::{Answer, Range, Source, read_request, send};
+
 /// Size of the file that `synthetic/blob` has: a little more than two parts of the page's download cache.
 const BLOB_BYTES: usize = (20 << 20) + 12_345;
-/// Bytes written at once, and by a slow host each [`DRIP`].
-const PIECE: usize = 256 << 10;
+/// Bytes that repeat nowhere near a part's length.
+static BLOB: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..BLOB_BYTES).map(|_| next()).collect()
+});
+/// The pause of a slow host after each piece.
 const DRIP: Duration = Duration::from_millis(40);
 
 /// Starts the server on two ports, which are two origins to a browser. Returns the URL of the first.
@@ -63,36 +76,6 @@ struct Host {
     log: Mutex<HashMap<String, Vec<Value>>>,
 }
 
-/// One answer, sent as it is described.
-struct Answer {
-    status: u16,
-    headers: Vec<(&'static str, String)>,
-    body: Vec<u8>,
-    /// Break the connection after this many bytes of the body.
-    cut: Option<usize>,
-    chunked: bool,
-    pace: Duration,
-}
-
-impl Answer {
-    fn new(status: u16, body: impl Into<Vec<u8>>) -> Answer {
-        Answer {
-            status,
-            headers: vec![("Content-Type", "application/octet-stream".into())],
-            body: body.into(),
-            cut: None,
-            chunked: false,
-            pace: Duration::ZERO,
-        }
-    }
-
-    fn with(mut self, name: &'static str, value: impl Into<String>) -> Answer {
-        self.headers.retain(|(known, _)| *known != name);
-        self.headers.push((name, value.into()));
-        self
-    }
-}
-
 impl Host {
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         let Some((method, path, range)) = read_request(&stream)? else {
@@ -108,7 +91,7 @@ impl Host {
         } else if method == "OPTIONS" {
             Answer::new(204, "")
         } else {
-            self.behave(behaviour, name, file, range)
+            self.behave(behaviour, name, file, range)?
         };
         if behaviour != "no-cors" {
             answer = answer
@@ -120,12 +103,13 @@ impl Host {
                 );
         }
         if method == "HEAD" {
-            answer.body.clear();
+            answer.bytes = 0;
         }
-        let sent = send(&mut stream, &answer);
+        let status = answer.status;
+        let sent = send(&mut stream, answer);
         if behaviour != "log" {
             lock(&self.log).entry(name.into()).or_default().push(json!({
-                "method": method, "path": file, "range": range.map(|(from, to)| json!([from, to])), "status": answer.status,
+                "method": method, "path": file, "range": range.map(|(from, to)| json!([from, to])), "status": status,
                 "bytes": *sent.as_ref().unwrap_or(&0),
             }));
         }
@@ -137,8 +121,8 @@ impl Host {
         behaviour: &str,
         name: &str,
         file: &str,
-        range: Option<(usize, Option<usize>)>,
-    ) -> Answer {
+        range: Option<Range>,
+    ) -> io::Result<Answer> {
         let times = {
             let mut seen = lock(&self.seen);
             let times = seen
@@ -148,63 +132,69 @@ impl Host {
             *times
         };
         let page = "<!DOCTYPE html><title>Not the file</title><p>Sign in or try again.";
-        match (behaviour, times) {
-            ("missing", _) => return Answer::new(404, page),
-            ("gated", _) => return Answer::new(401, "Access to this model is restricted."),
-            ("forbidden", _) => return Answer::new(403, "Forbidden"),
-            ("busy", ..=2) => {
-                return Answer::new(429, "Too many requests").with("Retry-After", "1");
-            }
+        let instead = match (behaviour, times) {
+            ("missing", _) => Some(Answer::new(404, page)),
+            ("gated", _) => Some(Answer::new(401, "Access to this model is restricted.")),
+            ("forbidden", _) => Some(Answer::new(403, "Forbidden")),
+            ("busy", ..=2) => Some(Answer::new(429, "Too many requests").with("Retry-After", "1")),
             ("closed", _) => {
-                return Answer::new(429, "Too many requests").with("Retry-After", "3600");
+                Some(Answer::new(429, "Too many requests").with("Retry-After", "3600"))
             }
-            ("faulty", ..=2) => return Answer::new(503, "Try again"),
-            ("down", _) => return Answer::new(500, "Out of order"),
-            ("page", _) => return Answer::new(200, page).with("Content-Type", "text/html"),
-            ("lfs", _) => {
-                return Answer::new(
-                    200,
-                    "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-                );
-            }
-            ("redirect", _) => {
-                return Answer::new(302, "")
-                    .with("Location", format!("{}/plain/{name}/{file}", self.other));
-            }
-            _ => {}
+            ("faulty", ..=2) => Some(Answer::new(503, "Try again")),
+            ("down", _) => Some(Answer::new(500, "Out of order")),
+            ("page", _) => Some(Answer::new(200, page).with("Content-Type", "text/html")),
+            ("lfs", _) => Some(Answer::new(
+                200,
+                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            )),
+            ("redirect", _) => Some(
+                Answer::new(302, "")
+                    .with("Location", format!("{}/plain/{name}/{file}", self.other)),
+            ),
+            _ => None,
+        };
+        if let Some(answer) = instead {
+            return Ok(answer);
         }
-        let Some(mut bytes) = self.read(file) else {
-            return Answer::new(404, "No such file");
+        let Some(mut body) = self.find(file) else {
+            return Ok(Answer::new(404, "No such file"));
         };
         let changed = behaviour == "changing" && times > 1;
         if changed {
+            let mut bytes = Vec::new();
+            body.read_to_end(&mut bytes)?;
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
+            body = Box::new(Cursor::new(bytes));
         }
-        let whole = bytes.len();
+        let whole = body.seek(SeekFrom::End(0))?;
         let ranged = !matches!(behaviour, "no-range" | "break-no-range" | "gzip");
         let mut answer = match range.filter(|_| ranged) {
             Some((from, _)) if from >= whole => Answer::new(416, ""),
             Some((from, to)) => {
                 let to = to.map_or(whole, |to| (to + 1).min(whole));
                 let content = format!("bytes {from}-{}/{whole}", to - 1);
-                let answer = Answer::new(206, &bytes[from..to]);
+                body.seek(SeekFrom::Start(from))?;
+                let answer = Answer::reading(206, body, to - from);
                 match behaviour {
                     "no-content-range" => answer,
                     _ => answer.with("Content-Range", content),
                 }
             }
-            None => Answer::new(200, bytes),
+            None => {
+                body.rewind()?;
+                Answer::reading(200, body, whole)
+            }
         };
         answer = answer.with("ETag", if changed { "\"2\"" } else { "\"1\"" });
-        let half = answer.body.len() / 2;
+        let half = answer.bytes / 2;
         match (behaviour, times) {
             ("no-length", _) => answer.chunked = true,
             ("gzip", _) => {
-                let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-                // Writing to memory does not fail.
-                let _ = packed.write_all(&answer.body);
-                answer.body = packed.finish().unwrap_or_default();
+                // What matters is that the browser unpacks it, not how small it was.
+                let mut packed = GzEncoder::new(Vec::new(), Compression::none());
+                io::copy(&mut answer.body, &mut packed)?;
+                answer.set_body(packed.finish()?);
                 answer = answer.with("Content-Encoding", "gzip");
             }
             ("mime", _) => answer = answer.with("Content-Type", "text/html"),
@@ -216,101 +206,27 @@ impl Host {
             ("cut-half", ..=4) => answer.cut = Some(0),
             _ => {}
         }
-        answer
+        Ok(answer)
     }
 
-    /// The bytes of `OWNER/MODEL/resolve/main/FILE`.
-    fn read(&self, path: &str) -> Option<Vec<u8>> {
+    /// The file `OWNER/MODEL/resolve/main/FILE`.
+    fn find(&self, path: &str) -> Option<Box<dyn Source>> {
         let path = path.split('?').next()?;
         let parts: Vec<&str> = path.split('/').collect();
         let [owner, model, "resolve", _, file] = parts[..] else {
             return None;
         };
         if (owner, model) == ("synthetic", "blob") {
-            return (file == "model.safetensors").then(blob);
+            let blob: &'static [u8] = &BLOB;
+            return (file == "model.safetensors").then(|| Box::new(Cursor::new(blob)) as _);
         }
         if parts.contains(&"..") {
             return None;
         }
         let (_, folder) = self.models.iter().find(|(name, _)| *name == owner)?;
-        std::fs::read(Path::new(folder).join(model).join(file)).ok()
+        let file = File::open(Path::new(folder).join(model).join(file)).ok()?;
+        Some(Box::new(file))
     }
-}
-
-/// Bytes that repeat nowhere near a part's length.
-fn blob() -> Vec<u8> {
-    let mut state = 1_u32;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    (0..BLOB_BYTES).map(|_| next()).collect()
-}
-
-/// Method, path and range; nothing if the connection is closed at once.
-type Request = Option<(String, String, Option<(usize, Option<usize>)>)>;
-
-fn read_request(stream: &TcpStream) -> io::Result<Request> {
-    let mut lines = BufReader::new(stream).lines();
-    let Some(first) = lines.next().transpose()? else {
-        return Ok(None);
-    };
-    let mut range = None;
-    for line in lines {
-        let line = line?;
-        if line.is_empty() {
-            break;
-        }
-        if let Some((_, value)) = line
-            .split_once(':')
-            .filter(|(name, _)| name.eq_ignore_ascii_case("range"))
-        {
-            range = value
-                .trim()
-                .strip_prefix("bytes=")
-                .and_then(|range| range.split_once('-'))
-                .and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok())));
-        }
-    }
-    let mut words = first.split(' ').map(str::to_owned);
-    Ok(words
-        .next()
-        .zip(words.next())
-        .map(|(method, path)| (method, path, range)))
-}
-
-/// Writes the answer; returns how many bytes of its body were sent.
-fn send(stream: &mut TcpStream, answer: &Answer) -> io::Result<usize> {
-    let mut head = format!(
-        "HTTP/1.1 {} Imitated\r\nConnection: close\r\nCache-Control: no-store\r\n",
-        answer.status
-    );
-    for (name, value) in &answer.headers {
-        head += &format!("{name}: {value}\r\n");
-    }
-    head += &match answer.chunked {
-        true => "Transfer-Encoding: chunked\r\n\r\n".to_owned(),
-        false => format!("Content-Length: {}\r\n\r\n", answer.body.len()),
-    };
-    stream.write_all(head.as_bytes())?;
-    let end = answer.cut.unwrap_or(answer.body.len());
-    let mut sent = 0;
-    for piece in answer.body[..end].chunks(PIECE) {
-        if answer.chunked {
-            write!(stream, "{:x}\r\n", piece.len())?;
-        }
-        stream.write_all(piece)?;
-        if answer.chunked {
-            stream.write_all(b"\r\n")?;
-        }
-        sent += piece.len();
-        thread::sleep(answer.pace);
-    }
-    if answer.chunked {
-        stream.write_all(b"0\r\n\r\n")?;
-    }
-    stream.flush()?;
-    Ok(sent)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

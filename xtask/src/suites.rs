@@ -29,7 +29,7 @@ enum Group {
     Wasm,
     /// Tests of the page, driven as a reader would
     Page,
-    /// Loading from servers that do what hosts really do; only when it is asked for
+    /// Those tests of the page that load from servers which do what hosts really do
     Hosts,
 }
 
@@ -37,6 +37,7 @@ enum Group {
 pub fn run(options: &Options) -> Result<()> {
     let wanted = |group| match options.only {
         Some(only) => only == group,
+        // They are among the tests of the page.
         None => group != Group::Hosts,
     };
     // What is missing is found and installed before anything slow starts.
@@ -60,10 +61,12 @@ pub fn run(options: &Options) -> Result<()> {
         wasm(&mut report);
     }
     if wanted(Group::Page) {
-        suite(&mut report, "page tests", |counts| page(counts, false));
+        suite(&mut report, "page tests", |counts| page(counts, &[]));
     }
     if wanted(Group::Hosts) {
-        suite(&mut report, "host tests", |counts| page(counts, true));
+        suite(&mut report, "host tests", |counts| {
+            page(counts, &["hosts.spec.js", "models.spec.js"])
+        });
     }
     report.print();
     if report.total().failed > 0 {
@@ -128,8 +131,8 @@ fn wasm(report: &mut Report) {
     });
 }
 
-/// The site with test hooks, in the profile that is shipped, in a folder of its own.
-fn page(counts: &mut Counts, with_hosts: bool) -> Result<()> {
+/// The site with test hooks, in the profile that is shipped, in a folder of its own; `specs` are the files to run, all if none is named.
+fn page(counts: &mut Counts, specs: &[&str]) -> Result<()> {
     let out = root().join("target/test-site");
     site::build(&site::Options {
         features: vec!["test-hooks".to_string()],
@@ -145,13 +148,12 @@ fn page(counts: &mut Counts, with_hosts: bool) -> Result<()> {
     let mut tests = Command::new("node");
     tests
         .args(["node_modules/@playwright/test/cli.js", "test"])
+        .args(specs)
         .current_dir(&folder);
     tests
         .env("SITE_URL", url)
+        .env("HOSTS_URL", hosts::in_background(hosts::models(None))?)
         .env("CHROMIUM", tools::browser()?);
-    if with_hosts {
-        tests.env("HOSTS_URL", hosts::in_background(hosts::models(None))?);
-    }
     let result = process::run(&mut tests);
     *counts = read_report(&report)?;
     result
