@@ -16,7 +16,7 @@ pub use readback::{Arrival, Lease, ReadbackRing};
 pub use tensor::Tensor;
 
 use crate::error::{Error, Result};
-use crate::kernel::{EMBED, Op};
+use crate::kernel::{Compiled, EMBED, Op};
 
 /// How to ask for a device.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,6 +35,7 @@ pub struct Gpu {
     counters: RefCell<Counters>,
     memory: RefCell<Memory>,
     submissions: Cell<Option<wgpu::SubmissionIndex>>,
+    pub(crate) compiled: Compiled,
     #[cfg(feature = "test-hooks")]
     pub(crate) hooks: crate::test_hooks::Hooks,
 }
@@ -149,6 +150,7 @@ impl Gpu {
             counters: RefCell::default(),
             memory: RefCell::default(),
             submissions: Cell::new(None),
+            compiled: Compiled::default(),
             #[cfg(feature = "test-hooks")]
             hooks: Default::default(),
         }))

@@ -1,12 +1,14 @@
 //! Kernels and ops: WGSL files become pipelines, pipelines with their buffers become ops, and a plan is a list of ops.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Tensor};
 
 /// One WGSL file with one entry point, named like the file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shader {
     /// File name and entry point.
     pub name: &'static str,
@@ -83,6 +85,16 @@ impl Shader {
     }
 }
 
+/// What a device has compiled: its kernels share shader texts, and its models share kernels.
+#[derive(Default)]
+pub(crate) struct Compiled {
+    modules: RefCell<HashMap<Shader, wgpu::ShaderModule>>,
+    pipelines: RefCell<HashMap<(Shader, Constants), wgpu::ComputePipeline>>,
+}
+
+/// Names and values of override constants, the values as their bits.
+type Constants = Vec<(String, u64)>;
+
 /// A compiled kernel.
 pub struct Kernel {
     gpu: Rc<Gpu>,
@@ -124,33 +136,45 @@ impl Grid {
 }
 
 impl Kernel {
-    /// Compiles a shader with its override constants. A mistake in the text reaches [`Gpu::check`].
+    /// A shader with its override constants, compiled unless the device has compiled it before. A mistake in the text
+    /// reaches [`Gpu::check`].
     pub fn new(gpu: &Rc<Gpu>, shader: Shader, constants: &[(&str, f64)]) -> Self {
-        let module = gpu
-            .device
-            .create_shader_module(wgpu::ShaderModuleDescriptor {
-                label: Some(shader.name),
-                source: wgpu::ShaderSource::Wgsl(shader.source().into()),
-            });
-        let pipeline = gpu
-            .device
+        let key = constants
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.to_bits()));
+        let mut pipelines = gpu.compiled.pipelines.borrow_mut();
+        let pipeline = pipelines
+            .entry((shader, key.collect()))
+            .or_insert_with(|| Self::compile(gpu, shader, constants));
+        Self {
+            gpu: gpu.clone(),
+            shader,
+            pipeline: pipeline.clone(),
+        }
+    }
+
+    fn compile(gpu: &Gpu, shader: Shader, constants: &[(&str, f64)]) -> wgpu::ComputePipeline {
+        let mut modules = gpu.compiled.modules.borrow_mut();
+        let module = modules.entry(shader).or_insert_with(|| {
+            gpu.device
+                .create_shader_module(wgpu::ShaderModuleDescriptor {
+                    label: Some(shader.name),
+                    source: wgpu::ShaderSource::Wgsl(shader.source().into()),
+                })
+        });
+        gpu.count(|c| c.pipelines_created += 1);
+        gpu.device
             .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(shader.name),
                 layout: None,
-                module: &module,
+                module,
                 entry_point: Some(shader.name),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     constants,
                     ..Default::default()
                 },
                 cache: None,
-            });
-        gpu.count(|c| c.pipelines_created += 1);
-        Self {
-            gpu: gpu.clone(),
-            shader,
-            pipeline,
-        }
+            })
     }
 
     /// Binds tensors to bindings 0, 1, 2, … and fixes the grid.

@@ -6,7 +6,7 @@ use gpt2_webgpu::sampling::Options;
 use serde_json::json;
 
 use super::made::{Made, ids};
-use super::run::{Load, generate, gpu};
+use super::run::{Load, generate, gpu, own_gpu};
 use super::steps::pull;
 
 /// Whether the difference of two counts is that of `steps` decode steps of a model of so many layers.
@@ -124,7 +124,7 @@ pub async fn a_prefill_is_one_submit_a_chunk() {
 }
 
 pub async fn memory_is_flat_over_many_generations() {
-    let gpu = gpu().await;
+    let gpu = own_gpu().await;
     let made = Made::new(json!({"n_layer": 1}));
     let empty = gpu.memory();
     let model = made.load(&gpu, Load::default()).await;

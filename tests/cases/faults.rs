@@ -12,7 +12,7 @@ use gpt2_webgpu::trace::{EventKind, FinishReason};
 use serde_json::json;
 
 use super::made::{Made, ids};
-use super::run::{Load, drain, generate, gpu};
+use super::run::{Load, drain, generate, gpu, own_gpu};
 use super::steps::{new_ids, pull};
 
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
@@ -168,7 +168,7 @@ pub async fn a_lost_device_is_one_clear_error() {
     let made = Made::new(json!({}));
     let mut texts = Vec::new();
     for pulled in [3, 1, 0] {
-        let gpu = gpu().await;
+        let gpu = own_gpu().await;
         let model = made.load(&gpu, Load::default()).await;
         texts.push(
             generate(&model, &[5, 6], Options::greedy(10))
@@ -200,7 +200,7 @@ pub async fn without_optional_features_everything_works() {
     let want = generate(&model, &[5, 6], Options::greedy(10)).await;
     assert_eq!(want.steps[0].gpu_ms.is_some(), known.has_timestamps());
     hide_features(true);
-    let plain = gpu().await;
+    let plain = own_gpu().await;
     hide_features(false);
     assert!(!plain.has_timestamps() && plain.info().features.is_empty());
     for dtype in Dtype::ALL {

@@ -1,7 +1,5 @@
 //! Each kernel alone against the function of the reference that it is the twin of, at sizes that fit nowhere evenly.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use gpt2_webgpu::checkpoint::{
@@ -34,8 +32,6 @@ struct Bench {
     memory: Memory,
     reference: Reference,
     state: Tensor,
-    /// By shader and constants: compiling one takes far longer than running it.
-    kernels: RefCell<HashMap<String, Rc<Kernel>>>,
 }
 
 impl Bench {
@@ -47,7 +43,6 @@ impl Bench {
             memory,
             reference: made.reference(dtype),
             state: empty(gpu, 8),
-            kernels: RefCell::default(),
         }
     }
 
@@ -105,15 +100,6 @@ impl Bench {
         ]
     }
 
-    fn kernel(&self, shader: Shader, constants: Constants) -> Rc<Kernel> {
-        let key = format!("{} {constants:?}", shader.name);
-        let mut kernels = self.kernels.borrow_mut();
-        let made = kernels
-            .entry(key)
-            .or_insert_with(|| Rc::new(Kernel::new(&self.gpu, shader, constants)));
-        made.clone()
-    }
-
     /// Runs one kernel for `rows` rows behind `past` positions and returns all of the tensor `out`.
     #[allow(clippy::too_many_arguments)]
     async fn run(
@@ -130,8 +116,7 @@ impl Bench {
         self.gpu
             .write(&self.state, 0, bytemuck::cast_slice(&state))
             .unwrap();
-        let op = self
-            .kernel(shader, &constants.concat())
+        let op = Kernel::new(&self.gpu, shader, &constants.concat())
             .op(tensors, grid)
             .unwrap();
         let ring = ReadbackRing::new(&self.gpu, "result", 1, out.bytes(), false);

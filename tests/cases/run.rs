@@ -1,5 +1,6 @@
 //! Loading a fixture and running it to its end.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use gpt2_webgpu::checkpoint::{Dtype, Layout, Loader};
@@ -14,11 +15,34 @@ use gpt2_webgpu::trace::{Event, EventKind, FinishReason, Step};
 
 use super::fixtures::Fixture;
 
-/// The device of a case: tests fail without one, they never skip.
-pub async fn gpu() -> Rc<Gpu> {
+thread_local! {
+    static SHARED: RefCell<Option<Rc<Gpu>>> = const { RefCell::new(None) };
+}
+
+/// A device that no other case has, for those that break it or count all that is on it: tests fail without one, they never
+/// skip.
+pub async fn own_gpu() -> Rc<Gpu> {
     Gpu::request(GpuOptions::default())
         .await
         .expect("a graphics adapter")
+}
+
+/// The device that cases share, as long as it is sound: it keeps what it has compiled, and compiling takes most of the time
+/// of a case. Counters are compared before and after, never from zero.
+pub async fn gpu() -> Rc<Gpu> {
+    let shared = SHARED.take().filter(|gpu| gpu.check().is_ok());
+    let gpu = match shared {
+        Some(gpu) => gpu,
+        None => own_gpu().await,
+    };
+    // A case that failed half-way may have left a fault behind.
+    #[cfg(feature = "test-hooks")]
+    {
+        gpu.hold_maps(false);
+        gpu.skip_kernel(None);
+    }
+    SHARED.replace(Some(gpu.clone()));
+    gpu
 }
 
 /// What a case may vary in loading.

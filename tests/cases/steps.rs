@@ -11,7 +11,7 @@ use gpt2_webgpu::trace::{Event, EventKind, FinishReason};
 use serde_json::json;
 
 use super::made::{Made, ids};
-use super::run::{Load, drain, generate, gpu};
+use super::run::{Load, drain, generate, gpu, own_gpu};
 
 fn start(model: &Rc<Model>, prompt: &[u32], options: Options) -> Generator {
     Generator::new(model, Prompt::Ids(prompt.to_vec()), options).expect("a free model")
@@ -223,7 +223,7 @@ pub async fn a_second_generation_is_refused_while_one_runs() {
 pub async fn disposing_ends_a_run_and_frees_everything() {
     let made = Made::new(json!({}));
     for pulled in [0, 1, 4] {
-        let gpu = gpu().await;
+        let gpu = own_gpu().await;
         let model = made.load(&gpu, Load::default()).await;
         assert!(gpu.memory().total > 0);
         let generator = start(&model, &[1, 2, 3], Options::greedy(20));
