@@ -8,8 +8,9 @@
 // for. Scores become keys, u32 numbers of the same order, and each pass over the vocabulary cuts the range of keys that
 // the threshold can be in to a quarter, until one id (or one group of equal scores) is left in it.
 
-const LANES: u32 = 256u;
-const GROUP: u32 = 16u; // lanes whose results one lane folds, and the number of such groups
+override LANES: u32 = 256u; // threads, a multiple of 16 and at least MOST_LISTED
+const GROUPS: u32 = 16u; // groups of lanes; one lane folds the results of a group
+override GROUP_SIZE: u32 = LANES / GROUPS;
 const MOST_LISTED: u32 = 40u; // candidates that fit into the record
 const NO_CANDIDATE: u32 = 0xFFFFFFFFu; // fills the record where the vocabulary has fewer ids than candidates are asked for
 
@@ -59,7 +60,7 @@ struct Range {
 var<workgroup> counts: array<vec4<u32>, LANES>;
 var<workgroup> masses: array<vec4<f32>, LANES>;
 var<workgroup> lane_best: array<vec2<u32>, LANES>; // (key, id) of the best id that each lane has seen
-var<workgroup> group_best: array<vec2<u32>, GROUP>;
+var<workgroup> group_best: array<vec2<u32>, GROUPS>;
 var<workgroup> best: vec2<u32>;
 var<workgroup> range: Range;
 var<workgroup> candidates: array<vec2<u32>, MOST_LISTED>; // (key, id) of the candidates, in no order
@@ -95,10 +96,10 @@ fn is_better(a: vec2<u32>, b: vec2<u32>) -> bool {
 fn best_of_lanes(lane: u32, mine: vec2<u32>) -> vec2<u32> {
   lane_best[lane] = mine;
   workgroupBarrier();
-  if (lane < GROUP) {
-    var winner = lane_best[lane * GROUP];
-    for (var i = 1u; i < GROUP; i++) {
-      let other = lane_best[lane * GROUP + i];
+  if (lane < GROUPS) {
+    var winner = lane_best[lane * GROUP_SIZE];
+    for (var i = 1u; i < GROUP_SIZE; i++) {
+      let other = lane_best[lane * GROUP_SIZE + i];
       winner = select(winner, other, is_better(other, winner));
     }
     group_best[lane] = winner;
@@ -106,7 +107,7 @@ fn best_of_lanes(lane: u32, mine: vec2<u32>) -> vec2<u32> {
   workgroupBarrier();
   if (lane == 0u) {
     var winner = group_best[0];
-    for (var i = 1u; i < GROUP; i++) {
+    for (var i = 1u; i < GROUPS; i++) {
       winner = select(winner, group_best[i], is_better(group_best[i], winner));
     }
     best = winner;
@@ -152,10 +153,10 @@ fn search(lane: u32, order: Order, best_score: f32, lo: u32, hi: u32, wanted: Su
     counts[lane] = count;
     masses[lane] = mass;
     workgroupBarrier();
-    if (lane < GROUP) {
-      for (var i = 1u; i < GROUP; i++) {
-        counts[lane * GROUP] += counts[lane * GROUP + i];
-        masses[lane * GROUP] += masses[lane * GROUP + i];
+    if (lane < GROUPS) {
+      for (var i = 1u; i < GROUP_SIZE; i++) {
+        counts[lane * GROUP_SIZE] += counts[lane * GROUP_SIZE + i];
+        masses[lane * GROUP_SIZE] += masses[lane * GROUP_SIZE + i];
       }
     }
     workgroupBarrier();
@@ -171,9 +172,9 @@ fn search(lane: u32, order: Order, best_score: f32, lo: u32, hi: u32, wanted: Su
 fn narrowed(now: Range, starts: vec4<u32>, wanted: Sum) -> Range {
   var count = vec4<u32>(now.from_hi.count);
   var mass = vec4<f32>(now.from_hi.mass);
-  for (var group = 0u; group < GROUP; group++) {
-    count += counts[group * GROUP];
-    mass += masses[group * GROUP];
+  for (var group = 0u; group < GROUPS; group++) {
+    count += counts[group * GROUP_SIZE];
+    mass += masses[group * GROUP_SIZE];
   }
   // If rounding of the mass lets not even the lowest quarter reach, everything is kept.
   var next = Range(starts.x, starts.y, Sum(count.x, mass.x), Sum(count.y, mass.y), 0u);

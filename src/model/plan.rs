@@ -353,7 +353,7 @@ impl Recorder<'_> {
                 1,
             ),
         )?;
-        let pick = self.kernel(kernel::PICK, &[]).op(
+        let pick = self.kernel(kernel::PICK, &[&[self.lanes()]]).op(
             &[
                 c.state(),
                 c.tokens(),
@@ -390,6 +390,12 @@ impl Recorder<'_> {
             .chain([&offsets[..], &cut[..]])
             .collect();
         self.kernel(shader, &all)
+    }
+
+    /// The threads of `pick`: many share the vocabulary, but a software adapter does the work of all of them in turn, and
+    /// takes seconds to compile as much workgroup memory.
+    fn lanes(&self) -> (&'static str, f64) {
+        ("LANES", if self.tuning.ksplit > 1 { 256.0 } else { 64.0 })
     }
 
     /// How many of a workgroup's threads sum a row together: all, or each alone where barriers cost more than they save.

@@ -218,10 +218,26 @@ fn awkward_logits(n: usize) -> Vec<(&'static str, Vec<f32>)> {
     ]
 }
 
+fn kernel(gpu: &Rc<Gpu>, lanes: u32) -> Kernel {
+    Kernel::new(gpu, PICK, &[("LANES", f64::from(lanes))])
+}
+
 pub async fn the_pick_kernel_is_its_twin_on_awkward_logits() {
     let gpu = gpu().await;
-    let kernel = Kernel::new(&gpu, PICK, &[]);
-    for vocab in [1, 2, 5, 39, 41, 255, 257, 1000, 50257] {
+    // With the threads of a software adapter and with those of a GPU.
+    for (vocab, lanes) in [
+        (1, 64),
+        (2, 256),
+        (5, 64),
+        (39, 256),
+        (41, 64),
+        (255, 256),
+        (257, 64),
+        (257, 256),
+        (1000, 256),
+        (50257, 64),
+    ] {
+        let kernel = kernel(&gpu, lanes);
         let bench = Bench::new(&gpu, &kernel, vocab, 64);
         let tokens: Vec<u32> = (0..40).map(|i| mixed(i) % vocab as u32).collect();
         for (index, (name, logits)) in awkward_logits(vocab).iter().enumerate() {
@@ -282,7 +298,7 @@ pub async fn the_pick_kernel_and_its_twin_process_like_hugging_face() {
         serde_json::from_str(include_str!("../fixtures/processors.json")).unwrap();
     assert!(cases.len() >= 200);
     let gpu = gpu().await;
-    let kernel = Kernel::new(&gpu, PICK, &[]);
+    let kernel = kernel(&gpu, 256);
     let mut bench: Option<(usize, Bench)> = None;
     for Case {
         logits,
@@ -370,7 +386,7 @@ fn assert_drawn_from(name: &str, ids: &[u32], probabilities: &[(u32, f32)]) {
 
 pub async fn draws_follow_the_probabilities() {
     let gpu = gpu().await;
-    let kernel = Kernel::new(&gpu, PICK, &[]);
+    let kernel = kernel(&gpu, 64);
     let small = vec![1.0, 3.0, 2.0, 0.5, -1.0];
     let large = made_logits(5, 50257);
     // Logits, top-k, top-p, temperature, draws of the twin and of the kernel.
@@ -419,7 +435,7 @@ pub async fn draws_follow_the_probabilities() {
 
 pub async fn a_seed_repeats_its_draws_and_another_does_not() {
     let gpu = gpu().await;
-    let kernel = Kernel::new(&gpu, PICK, &[]);
+    let kernel = kernel(&gpu, 64);
     let logits = made_logits(1, 257);
     let bench = Bench::new(&gpu, &kernel, 257, 64);
     let mut texts = Vec::new();
