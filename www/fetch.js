@@ -17,7 +17,7 @@ export async function open(url, { signal, from = 0, to, expect, optional = false
   const response = await ask(url, { signal, from, to, optional });
   if (!response) return null;
   const about = { url, length: lengthOf(response), validator: validatorOf(response) };
-  if (expect) refuseChanged(about, expect);
+  if (expect) refuseChanged(about, expect, response);
   const rest = body(about, response, { signal, from, to });
   // The first bytes are looked at before anyone uses, or keeps, what follows.
   const chunks = from === 0 ? await refuseStandIn(url, rest) : rest;
@@ -56,6 +56,8 @@ async function ask(url, { signal, from = 0, to, optional, ranged = true }) {
       continue;
     }
     if (response.ok && response.body) return response;
+    // A body that nobody reads would hold its connection.
+    discard(response);
     if (response.status === 404 && optional) return null;
     if (response.status === 416 && from > 0) return response;
     const wait = retryAfter(response);
@@ -111,15 +113,23 @@ async function* body(about, response, { signal, from, to }) {
       ranged = false;
       response = await ask(about.url, { signal, from: at, to, ranged });
     }
-    if (response.status !== 416) refuseChanged({ url: about.url, length: lengthOf(response), validator: validatorOf(response) }, about.validator);
+    if (response.status !== 416) refuseChanged({ url: about.url, validator: validatorOf(response) }, about.validator, response);
   }
 }
 
-function refuseChanged(now, before) {
+function refuseChanged(now, before, response) {
   if (sameFile(now.validator, before)) return;
-  const error = new Gpt2Error("http", `${now.url} has changed since its download began. Load the model again to get the new file.`);
-  error.changed = true;
-  throw error;
+  discard(response);
+  throw changed(now.url);
+}
+
+/** The error of a file that is no longer the one whose download began; it has `changed: true`. */
+export function changed(url) {
+  return Object.assign(new Gpt2Error("http", `${url} has changed since its download began. Load the model again to get the new file.`), { changed: true });
+}
+
+function discard(response) {
+  response.body?.cancel().catch(() => {});
 }
 
 /** Length of the whole file. Of a compressed body only the compressed length is known, which says nothing. */
@@ -168,8 +178,7 @@ async function unreachable(url, cause, signal) {
   }
   if (!own) {
     try {
-      const probe = await env.fetch(url, { mode: "no-cors", signal });
-      probe.body?.cancel();
+      discard(await env.fetch(url, { mode: "no-cors", signal }));
       return new Gpt2Error("cors", `${url} cannot be read from this page: the host answers, but does not let other sites read its files (CORS). Download the files and open them from your disk, or use a host that allows it.`, { cause });
     } catch {
       throwIfAborted(signal);

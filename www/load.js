@@ -2,9 +2,9 @@
 
 import { loadEngine } from "./engine.js";
 import { Gpt2Error, aborted, throwIfAborted } from "./errors.js";
-import { forget, forgetAbsent } from "./parts.js";
+import { forget } from "./parts.js";
 import { Progress } from "./progress.js";
-import { smallFile, tokenizerOf } from "./tokenizer.js";
+import { beginAnew, smallFile, tokenizerOf } from "./tokenizer.js";
 
 /** Bytes handed to WebAssembly at once: small enough that converting them is a short task. */
 const PIECE = 1 << 20;
@@ -35,27 +35,24 @@ export async function loadModel(folder, { dtype, default_limits, signal, progres
   if (dtype !== "auto") wasm.smaller_dtype(dtype);
   const progress = new Progress(folder.name, progress_callback);
   const asked = { dtype: dtype === "auto" ? null : dtype };
-  for (let retries = 0; ; retries++) {
+  for (;;) {
     try {
       const model = await attempt(wasm, folder, asked, default_limits, progress, signal);
       progress.ready();
       return { ...model, notes: progress.notes };
     } catch (error) {
       if (signal?.aborted) throw error.code === "aborted" ? error : aborted(error);
+      // Bytes that turned out to be no model are not kept.
+      if (NO_MODEL.has(error.code)) await forget(folder);
       const smaller = dtype === "auto" && error.code === "out-of-memory" && asked.dtype && wasm.smaller_dtype(asked.dtype);
-      if (retries === 0 && smaller) {
+      if (smaller && !progress.told("smaller-dtype")) {
         progress.note("smaller-dtype", `The GPU had no room for this model in ${asked.dtype}, so it was loaded in ${smaller}.`);
         asked.dtype = smaller;
-      } else if (retries === 0 && error.changed) {
-        progress.note("changed", "The files changed on their host while they were downloaded, so the download began again.");
-        await forget(folder);
+        progress.restart();
       } else {
-        // Bytes that turned out to be no model are not kept.
-        if (NO_MODEL.has(error.code)) await forget(folder);
-        else await forgetAbsent(folder);
-        throw error;
+        beginAnew(error, folder, progress);
+        if (dtype === "auto") asked.dtype = null;
       }
-      progress.restart();
     }
   }
 }
@@ -75,6 +72,7 @@ async function attempt(wasm, folder, asked, default_limits, progress, signal) {
     loader = await wasm.ModelLoader.create(config, asked.dtype, { default_limits });
     holders.add(loader);
     for (; !next.done; next = await weights.next()) await push(loader, next.value, signal);
+    if (!progress.told("uncached")) await folder.seal?.();
     if (tokenizer) tokenizer.lend(loader);
     throwIfAborted(signal);
     const inner = await loader.finish();

@@ -48,6 +48,11 @@ export class Loading {
       if (mine !== this.#current) return void model.dispose();
       this.model = model;
       this.#current = null;
+      // Files that changed during the load brought another one.
+      if (model.tokenizer !== this.tokenizer) {
+        this.tokenizer = model.tokenizer;
+        this.#told.tokenizer();
+      }
       this.#told.loaded(model);
       // On a software adapter the check takes as long as a run: there the reader asks for it.
       if (!model.device_info.is_fallback) this.check();

@@ -4,15 +4,36 @@
 // One `Cache` per model holds, for each file, its parts and a record of them. A part counts when the record names it.
 
 import { throwIfAborted } from "./errors.js";
-import { open, sameFile } from "./fetch.js";
+import { changed, open, sameFile } from "./fetch.js";
 
 /** Bytes of a part: what a broken download loses at most, and all that is held of a file at once. */
 export const PART_BYTES = 8 << 20;
 
 const PREFIX = "gpt2-webgpu/1 ";
 
-/** Opens a file of `folder` at `url`, from the cache as far as it is there. */
-export async function openKept(folder, file, url, { signal, optional, onNote } = {}) {
+/**
+ * Opens a file of `folder` at `url`, from the cache as far as it is there. The files of one load belong to one version of the
+ * model: only those of a sealed folder are used without asking the host, and when one has changed, all that is kept goes and
+ * the error has `changed: true`.
+ */
+export async function openKept(folder, file, url, options = {}) {
+  const failed = async (error) => {
+    if (error.changed) await forget(folder);
+    throw error;
+  };
+  const opened = await keptOrNew(folder, file, url, options).catch(failed);
+  if (!opened) return null;
+  const chunks = async function* () {
+    try {
+      yield* opened.chunks;
+    } catch (error) {
+      await failed(error);
+    }
+  };
+  return { ...opened, chunks: chunks() };
+}
+
+async function keptOrNew(folder, file, url, { signal, optional, onNote }) {
   const note = (error) => onNote?.("uncached", `Downloads cannot be kept here (${error?.message || error}): the model loads all the same, and is downloaded again next time.`);
   let shelf;
   try {
@@ -21,37 +42,31 @@ export async function openKept(folder, file, url, { signal, optional, onNote } =
     note(error);
     return open(url, { signal, optional });
   }
-  let record = await shelf.record(url);
-  if (record?.absent && optional) return null;
-  if (record?.complete) return { url, length: record.length, chunks: stored(shelf, url, record, signal), from_cache: true };
-
-  let parts = record?.parts ?? [];
-  const from = parts.length * PART_BYTES;
-  let rest;
-  try {
-    rest = await open(url, { signal, optional, from, expect: from ? record.validator : undefined });
-  } catch (error) {
-    if (!error.changed) throw error;
-    // Nothing of the old file has been used yet: begin with the new one.
-    parts = [];
-    rest = await open(url, { signal, optional });
+  const known = await shelf.record(url);
+  if (await shelf.sealed()) {
+    if (known?.absent && optional) return null;
+    if (known?.complete) return { url, length: known.length, chunks: stored(shelf, url, known, signal), from_cache: true };
   }
+  // Of a file that is there whole the last part is fetched again: the answer tells whether it is still the same file.
+  const parts = (known?.complete ? known.parts.slice(0, -1) : known?.parts) ?? [];
+  const rest = await open(url, { signal, optional, from: parts.length * PART_BYTES, expect: known?.validator });
   if (!rest) {
+    if (known?.parts) throw changed(url);
     await shelf.write(url, { file, absent: true }).catch(note);
     return null;
   }
-  record = { file, length: rest.length, validator: rest.validator, complete: false, parts };
+  const record = { file, length: rest.length, validator: rest.validator, complete: false, parts };
   return { url, length: rest.length, resumed_at: parts.length * PART_BYTES, chunks: storing(shelf, url, record, rest.chunks, signal, note) };
 }
 
 /** The parts that are there, then the rest from the network, which is kept on its way. */
 async function* storing(shelf, url, record, rest, signal, note) {
+  // While one part is written the next one comes in; never more than these two.
+  let writing = Promise.resolve();
   try {
     yield* stored(shelf, url, record, signal);
     let buffer = new Uint8Array(PART_BYTES);
     let filled = 0;
-    // While one part is written the next one comes in; never more than these two.
-    let writing = Promise.resolve();
     let keeping = true;
     const give_up = (error) => {
       if (keeping) note(error);
@@ -83,6 +98,8 @@ async function* storing(shelf, url, record, rest, signal, note) {
     await shelf.write(url, { ...record, length, complete: true }).catch(give_up);
   } finally {
     await rest.return();
+    // A load that is left keeps each part that has come, and writes nothing any more once it has ended.
+    await writing;
   }
 }
 
@@ -111,13 +128,24 @@ async function refetch(shelf, url, record, index, signal) {
 /** What is kept of one model. */
 class Shelf {
   #cache;
-  constructor(cache) {
+  #seal;
+  constructor(cache, { key: address }) {
     this.#cache = cache;
+    this.#seal = key(address, "whole");
   }
 
   static async of(folder) {
     if (!globalThis.caches || !globalThis.crypto?.subtle) throw new Error("this browser offers no storage to this page");
-    return new Shelf(await caches.open(shelfName(folder)));
+    return new Shelf(await caches.open(shelfName(folder)), folder);
+  }
+
+  /** Whether all files of a load have come, so that they are of one version. */
+  async sealed() {
+    return Boolean(await this.#cache.match(this.#seal).catch(() => null));
+  }
+
+  seal() {
+    return this.#cache.put(this.#seal, new Response());
   }
 
   /** What is known of a file; null if nothing is, or if it cannot be read. */
@@ -165,13 +193,6 @@ class Shelf {
     }
     return found;
   }
-
-  /** Forgets which files are not there: they may have been added since. */
-  async forgetAbsent() {
-    for (const [url, record] of await this.records()) {
-      if (record.absent) await this.#cache.delete(key(url, "record"));
-    }
-  }
 }
 
 const KEY = "gpt2-webgpu";
@@ -197,9 +218,9 @@ export async function list() {
   if (!globalThis.caches) return models;
   for (const shelf of (await caches.keys().catch(() => [])).filter((each) => each.startsWith(PREFIX))) {
     const [name, key] = JSON.parse(shelf.slice(PREFIX.length));
-    const records = (await new Shelf(await caches.open(shelf)).records()).map(([, record]) => record).filter((record) => !record.absent);
-    const bytes = records.flatMap((record) => record.parts).reduce((sum, part) => sum + part.bytes, 0);
-    models.push({ name, key, bytes, complete: records.length > 0 && records.every((record) => record.complete) });
+    const kept = await Shelf.of({ name, key });
+    const parts = (await kept.records()).flatMap(([, record]) => record.parts ?? []);
+    models.push({ name, key, bytes: parts.reduce((sum, part) => sum + part.bytes, 0), complete: await kept.sealed() });
   }
   return models;
 }
@@ -209,20 +230,20 @@ export async function forget(model) {
   await globalThis.caches?.delete(shelfName(model)).catch(() => {});
 }
 
-/** Forgets which optional files a model does not have. */
-export async function forgetAbsent(folder) {
-  if (folder.kept) await Shelf.of(folder).then((shelf) => shelf.forgetAbsent()).catch(() => {});
+/** Says that all files of a load have come: from now on those of this folder are read without asking the host. */
+export async function seal(folder) {
+  await Shelf.of(folder).then((shelf) => shelf.seal()).catch(() => {});
 }
 
 /** Asks the host whether a kept model has changed: the names of the files that did. */
 export async function changedFiles(model, { signal } = {}) {
   const shelf = await Shelf.of(model);
-  const changed = [];
+  const names = [];
   for (const [url, record] of await shelf.records()) {
     const now = await open(url, { signal, optional: true });
     await now?.chunks.return();
     const same = record.absent ? !now : now && sameFile(now.validator, { ...record.validator, length: record.complete ? record.length : null });
-    if (!same) changed.push(record.file);
+    if (!same) names.push(record.file);
   }
-  return changed;
+  return names;
 }

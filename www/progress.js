@@ -74,6 +74,11 @@ export class Progress {
     this.#callback({ status: "note", name: this.#name, code, message });
   }
 
+  /** Whether a note with this code was given. */
+  told(code) {
+    return this.#notes.has(code);
+  }
+
   ready() {
     this.#callback({ status: "ready", model: this.#name });
   }

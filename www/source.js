@@ -5,7 +5,7 @@ import { env } from "./env.js";
 import { Gpt2Error } from "./errors.js";
 import { exists, open } from "./fetch.js";
 import { localFolder } from "./local.js";
-import { openKept } from "./parts.js";
+import { openKept, seal } from "./parts.js";
 
 const SITE = new URL("../", import.meta.url);
 const BUNDLED = new URL("models/tiny/", import.meta.url);
@@ -116,8 +116,17 @@ class Folder {
       if (packed) return gunzipped(packed);
     }
     const url = this.at(file);
-    if (this.kept && env.useBrowserCache) return openKept(this, file, url, options);
+    if (this.#keeps) return openKept(this, file, url, options);
     return open(url, options);
+  }
+
+  /** Says that all files of a load have come, and were kept: they are read without asking the host from now on. */
+  async seal() {
+    if (this.#keeps) await seal(this);
+  }
+
+  get #keeps() {
+    return this.kept && env.useBrowserCache;
   }
 
   has(file, signal) {

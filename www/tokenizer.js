@@ -40,7 +40,11 @@ export const AutoTokenizer = {
     try {
       const folder = resolveSource(source, { revision });
       const progress = new Progress(folder.name, progress_callback);
-      const tokenizer = await tokenizerOf(folder, progress, signal, false);
+      const load = () => tokenizerOf(folder, progress, signal, false);
+      const tokenizer = await load().catch((error) => {
+        beginAnew(error, folder, progress);
+        return load();
+      });
       progress.ready();
       return tokenizer;
     } catch (error) {
@@ -59,6 +63,14 @@ export async function tokenizerOf(folder, progress, signal, optional) {
   const tokenizer = await read(folder, progress, signal, optional);
   if (tokenizer) tokenizers.set(folder.key, tokenizer);
   return tokenizer;
+}
+
+/** After the error of a file that changed on its host everything is loaded once more, and it is said; any other error is thrown. */
+export function beginAnew(error, folder, progress) {
+  if (!error.changed || progress.told("changed")) throw error;
+  tokenizers.delete(folder.key);
+  progress.note("changed", "The files changed on their host since their download began, so it began again.");
+  progress.restart();
 }
 
 async function read(folder, progress, signal, optional) {

@@ -92,17 +92,22 @@ test("Stop works half-way, twice, and the next run is as on a fresh page", async
 });
 
 test("Pause holds and Continue goes on", async ({ page }) => {
-  await open(page, { max_new_tokens: 16, prompt: "Once upon a time" });
+  await open(page, { max_new_tokens: 900, prompt: "Once upon a time" });
+  const shown = page.locator("#output .new");
   await page.locator("#generate").click();
-  await expect(page.locator("#output .new").nth(1)).toBeAttached();
+  await expect(shown.nth(1)).toBeAttached();
   await page.locator("#generate").click();
   await expect(page.locator("#generate")).toHaveText("Continue");
-  const held = await page.locator("#output .new").count();
-  await page.waitForTimeout(500);
-  expect(await page.locator("#output .new").count()).toBe(held);
+  const held = await shown.count();
+  // Had anything gone on, the next token would not be the next one.
+  await page.locator("#next-token").click();
+  await expect(shown.nth(held)).toBeAttached();
+  await expect(page.locator("#generate")).toHaveText("Continue");
+  expect(await shown.count()).toBe(held + 1);
   await page.locator("#generate").click();
+  await expect(shown.nth(held + 3)).toBeAttached();
+  await page.locator("#stop").click();
   await ended(page);
-  await expect(page.locator("#output .new")).toHaveCount(16);
 });
 
 test("markup in the prompt is shown literally", async ({ page }) => {

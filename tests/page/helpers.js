@@ -1,6 +1,6 @@
-// What every page test needs: a page that watches for faults, and the words for driving it as a reader would.
+// What every page test needs: the words for driving the page as a reader would.
 import { readFile } from "node:fs/promises";
-import { expect, test as base } from "@playwright/test";
+import { expect, test as base } from "./evidence.js";
 
 export { expect };
 
@@ -9,13 +9,10 @@ export const LESSON = { prompt: "The future of AI systems engineering is", ids: 
 
 /** `page` with the tour already seen; a test fails if the console shows an error or a script throws. */
 export const test = base.extend({
+  quiet: true,
   page: async ({ page }, use) => {
-    const faults = [];
-    page.on("console", (message) => message.type() === "error" && faults.push(message.text()));
-    page.on("pageerror", (error) => faults.push(String(error)));
     await page.addInitScript(() => localStorage.setItem("inside-generate:tour", "seen"));
     await use(page);
-    expect(faults).toEqual([]);
   },
 });
 
@@ -23,8 +20,21 @@ export const test = base.extend({
 export async function open(page, options = {}) {
   const fragment = new URLSearchParams({ prompt: LESSON.prompt, ...options });
   await page.goto(`./#${fragment}`);
+  await ready(page);
+}
+
+/** Waits until a model is loaded and the device, if it is checked by itself, has been. */
+export async function ready(page) {
+  await drawn(page);
   await expect(page.locator("#generate")).toHaveText("Generate");
   await expect(page.locator("#generate")).toBeEnabled();
+  await expect(page.locator("#device-chip")).not.toContainText("checking");
+  await drawn(page);
+}
+
+/** Waits until the page has drawn what it knows by now, which it does at the next frame. */
+async function drawn(page) {
+  await page.evaluate(() => new Promise((resolve) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(resolve)))));
 }
 
 /** Sets options in their menu. */
@@ -47,6 +57,7 @@ export async function generate(page) {
 export async function ended(page) {
   await expect(page.locator("#stage-detokenize .cost")).toContainText(/reached|ended|stopped|used every|found/, { timeout: 150_000 });
   await expect(page.locator("#stop")).toBeDisabled();
+  await drawn(page);
 }
 
 /** The run as the page saves it. */

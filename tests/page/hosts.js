@@ -1,13 +1,7 @@
 // What the tests of loading share: the imitated hosts of `cargo xtask hosts`, and one page for all tests of a file.
-import { test as base } from "@playwright/test";
+import { test as base } from "./evidence.js";
 
-export { expect } from "@playwright/test";
-
-/** Address of the hosts: `${hosts}/BEHAVIOUR/NAME/` is a host that behaves in this way, and remembers it for this name. */
-export const hosts = process.env.HOSTS_URL;
-
-/** The requests that were made with a name. */
-export const logOf = async (name) => (await fetch(`${hosts}/log/${name}`)).json();
+export { expect, hosts, logOf } from "./evidence.js";
 
 /** `page` shows no page that runs but a script as text, on the site's origin; the download cache is empty. */
 export const test = base.extend({

@@ -1,6 +1,6 @@
 // Sizes, keyboard and assistive technology.
 import { createRequire } from "node:module";
-import { ended, expect, generate, open, test } from "./helpers.js";
+import { ended, expect, generate, open, ready, test } from "./helpers.js";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const STAGES = ["tokenize", "prefill", "cache", "decode", "detokenize"];
@@ -90,6 +90,6 @@ test("the tour is offered once, has six steps and stays away afterwards", async 
   }
   await expect(page.locator(".tour")).toBeHidden();
   await page.reload();
-  await expect(page.locator("#tokens .token").first()).toBeVisible();
+  await ready(page);
   await expect(page.locator("#tour-offer")).toHaveCount(0);
 });

@@ -1,5 +1,5 @@
 // The menus of the model and of the device.
-import { expect, open, test } from "./helpers.js";
+import { expect, open, ready, test } from "./helpers.js";
 
 test("the model menu says what each model takes, and fetches none of them", async ({ page, baseURL }) => {
   const foreign = [];
@@ -23,7 +23,7 @@ test("files from the disk are loaded as a model, and a wrong choice is one sente
   await expect(page.locator("#generate")).toBeEnabled();
   await page.locator("#model-files").setInputFiles(await Promise.all(["config.json", "tokenizer.json", "model.safetensors"].map(read)));
   await expect(page.locator("#model-chip")).toContainText("files from this computer");
-  await expect(page.locator("#generate")).toBeEnabled();
+  await ready(page);
   await page.locator("#next-token").click();
   await expect(page.locator("#output .new")).toHaveCount(1);
 });

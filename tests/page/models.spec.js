@@ -37,6 +37,10 @@ function asked(model, more = {}) {
   return { request: { id: `fixtures/${model}`, input_ids, count: 4, ...more }, right: new_tokens.slice(0, 4) };
 }
 
+const shards = readdirSync(folder("sharded")).filter((file) => file.endsWith(".safetensors")).sort();
+/** The names of the files that a log tells of, in its order. */
+const filesOf = (log) => log.map(({ path }) => path.split("/").at(-1));
+
 /** Loads up to the last byte of the last file, and not the model itself: the long part on a software adapter. */
 const arrive = async (gpt2, { id, last }, progress_callback) => {
   const abort = new AbortController();
@@ -88,12 +92,29 @@ test("the second load makes no request at all, and gives the same ids", async ({
   expect(again.log).toHaveLength(log.length);
 });
 
-test("files that change during the download are loaded anew, and it is said", async ({ page }) => {
+test("weights that change during the download: all is loaded anew, and it is said", async ({ page }) => {
   const { request } = asked("small");
   const got = await withHost(page, "changing", run, { ...request, dtype: "fp32" });
   // The changed file differs in one bit, so only that it loads is known of it.
   expect(got.message).toBe(undefined);
   expect(got.value.notes.join()).toContain("changed on their host");
+  expect(filesOf(got.log).filter((file) => file === "config.json")).toHaveLength(2);
+});
+
+test("a load that was left is never completed with files of another version", async ({ page }) => {
+  const { name, value } = await withHost(page, "renewed", arrive, { id: "fixtures/sharded", last: shards[1] });
+  expect(value).toMatchObject({ code: "aborted", left: 0 });
+  const { request, right } = asked("sharded");
+  const got = await withHost(page, "renewed", run, request, name);
+  expect(got.message).toBe(undefined);
+  expect(got.value.new_tokens).toEqual(right);
+  expect(got.value.notes.join()).toContain("changed on their host");
+  // The first file that was asked for again showed it; after that every file came once, and none was left from before.
+  const files = filesOf(got.log);
+  const before = files.slice(0, files.indexOf("config.json", 1));
+  const after = files.slice(before.length + 1);
+  expect(before.filter((file) => shards.includes(file))).toEqual(shards.slice(0, 2));
+  expect(after).toEqual([...before, ...shards.slice(2)]);
 });
 
 for (const [behaviour, code] of [["missing", "http"], ["gated", "http"], ["page", "http"], ["lfs", "http"], ["no-cors", "cors"], ["cut", "network"]]) {

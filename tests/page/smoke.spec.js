@@ -1,4 +1,5 @@
-import { expect, test } from "@playwright/test";
+// The site as it is served: complete, and on its own.
+import { expect, ready, test } from "./helpers.js";
 
 test("the page opens with all its scripts and styles, and asks no other host", async ({ page, baseURL }) => {
   const faults = [];
@@ -10,7 +11,8 @@ test("the page opens with all its scripts and styles, and asks no other host", a
     const part = ["document", "script", "stylesheet"].includes(response.request().resourceType());
     if (part && !response.ok()) faults.push(`${response.status()} ${response.url()}`);
   });
-  await page.goto("./", { waitUntil: "networkidle" });
+  await page.goto("./");
+  await ready(page);
   await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
   expect(faults).toEqual([]);
 });

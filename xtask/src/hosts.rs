@@ -1,7 +1,8 @@
 //! A server that imitates what hosts of models really do, for the tests of loading: `http://.../BEHAVIOUR/NAME/ID/resolve/main/FILE`.
 //!
 //! NAME is anything; what a behaviour remembers (such as how often it was asked) it remembers for one name. `/log/NAME` gives
-//! the requests that were made with it: `[{method, path, range, status, bytes}]`.
+//! the requests that were made with it, in the order in which they came: `[{name, method, path, range, status, bytes}]`, and `/log`
+//! those of all names. A request is listed before the first byte of its answer leaves; `bytes` are those of the body so far.
 
 mod http;
 
@@ -10,15 +11,15 @@ use std::fs::File;
 use std::io::{self, Cursor, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 
-use http::{Answer, Range, Source, read_request, send};
+use http::{Answer, Range, Source, Then, read_request, send};
 
 /// Size of the file that `synthetic/blob` has: a little more than two parts of the page's download cache.
 const BLOB_BYTES: usize = (20 << 20) + 12_345;
@@ -31,8 +32,6 @@ static BLOB: LazyLock<Vec<u8>> = LazyLock::new(|| {
     };
     (0..BLOB_BYTES).map(|_| next()).collect()
 });
-/// The pause of a slow host after each piece.
-const DRIP: Duration = Duration::from_millis(40);
 
 /// Starts the server on two ports, which are two origins to a browser. Returns the URL of the first.
 pub fn in_background(models: Vec<(&'static str, PathBuf)>) -> Result<String> {
@@ -73,7 +72,15 @@ struct Host {
     other: String,
     /// How often a path was asked for.
     seen: Mutex<HashMap<String, usize>>,
-    log: Mutex<HashMap<String, Vec<Value>>>,
+    log: Mutex<Vec<Row>>,
+}
+
+/// A request in the log.
+struct Row {
+    name: String,
+    about: Value,
+    /// Bytes of the body of its answer that were sent so far.
+    bytes: Arc<AtomicU64>,
 }
 
 impl Host {
@@ -86,8 +93,7 @@ impl Host {
         let name = parts.next().unwrap_or_default();
         let file = parts.next().unwrap_or_default();
         let mut answer = if behaviour == "log" {
-            let log = lock(&self.log).get(name).cloned().unwrap_or_default();
-            Answer::new(200, json!(log).to_string())
+            Answer::new(200, json!(self.logged(name)).to_string())
         } else if method == "OPTIONS" {
             Answer::new(204, "")
         } else {
@@ -103,17 +109,30 @@ impl Host {
                 );
         }
         if method == "HEAD" {
-            answer.bytes = 0;
+            (answer.bytes, answer.cut) = (0, None);
         }
-        let status = answer.status;
-        let sent = send(&mut stream, answer);
+        let sent = Arc::new(AtomicU64::new(0));
         if behaviour != "log" {
-            lock(&self.log).entry(name.into()).or_default().push(json!({
-                "method": method, "path": file, "range": range.map(|(from, to)| json!([from, to])), "status": status,
-                "bytes": *sent.as_ref().unwrap_or(&0),
-            }));
+            let range = range.map(|(from, to)| json!([from, to]));
+            lock(&self.log).push(Row {
+                name: name.into(),
+                about: json!({ "name": name, "method": method, "path": file, "range": range, "status": answer.status }),
+                bytes: sent.clone(),
+            });
         }
-        sent.map(|_| ())
+        send(&mut stream, answer, &sent)
+    }
+
+    /// The requests that were made with a name, or all of them if it is empty.
+    fn logged(&self, name: &str) -> Vec<Value> {
+        let wanted = |row: &&Row| name.is_empty() || row.name == name;
+        let with_bytes = |row: &Row| {
+            let mut about = row.about.clone();
+            about["bytes"] = row.bytes.load(Ordering::SeqCst).into();
+            about
+        };
+        let log = lock(&self.log);
+        log.iter().filter(wanted).map(with_bytes).collect()
     }
 
     fn behave(
@@ -159,8 +178,14 @@ impl Host {
         let Some(mut body) = self.find(file) else {
             return Ok(Answer::new(404, "No such file"));
         };
-        let changed = behaviour == "changing" && times > 1;
-        if changed {
+        let weights = file.ends_with(".safetensors");
+        let changed = match behaviour {
+            "changing" => weights && times > 1,
+            // Other versions of the same bytes.
+            "renewed" => times > 1,
+            _ => false,
+        };
+        if behaviour == "changing" && changed {
             let mut bytes = Vec::new();
             body.read_to_end(&mut bytes)?;
             let middle = bytes.len() / 2;
@@ -198,9 +223,10 @@ impl Host {
                 answer = answer.with("Content-Encoding", "gzip");
             }
             ("mime", _) => answer = answer.with("Content-Type", "text/html"),
-            ("drip", _) => answer.pace = DRIP,
+            ("stall", _) => (answer.cut, answer.then) = (Some(half), Then::Stall),
             // Sends half and breaks; asked again, half of the rest and so on.
-            ("break", ..=3) | ("break-no-range" | "changing", 1) => answer.cut = Some(half),
+            ("break", ..=3) | ("break-no-range", 1) => answer.cut = Some(half),
+            ("changing", 1) if weights => answer.cut = Some(half),
             ("cut", _) => answer.cut = Some(0),
             ("cut-half", 1) => answer.cut = Some(half),
             ("cut-half", ..=4) => answer.cut = Some(0),

@@ -2,8 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, Write};
 use std::net::TcpStream;
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes written at once.
 const PIECE: usize = 256 << 10;
@@ -12,6 +11,15 @@ const PIECE: usize = 256 << 10;
 pub trait Source: Read + Seek {}
 impl<T: Read + Seek> Source for T {}
 
+/// What follows a body that is cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// The connection breaks.
+    Break,
+    /// Nothing, until the page goes away.
+    Stall,
+}
+
 /// One answer, sent as it is described.
 pub struct Answer {
     pub status: u16,
@@ -19,10 +27,10 @@ pub struct Answer {
     /// Read from where it stands, for `bytes` bytes.
     pub body: Box<dyn Source>,
     pub bytes: u64,
-    /// Break the connection after this many bytes of the body.
+    /// Send no more than this many bytes of the body, and then do what `then` says.
     pub cut: Option<u64>,
+    pub then: Then,
     pub chunked: bool,
-    pub pace: Duration,
 }
 
 impl Answer {
@@ -39,8 +47,8 @@ impl Answer {
             body,
             bytes,
             cut: None,
+            then: Then::Break,
             chunked: false,
-            pace: Duration::ZERO,
         }
     }
 
@@ -91,8 +99,8 @@ pub fn read_request(stream: &TcpStream) -> io::Result<Request> {
         .map(|(method, path)| (method, path, range)))
 }
 
-/// Writes the answer; returns how many bytes of its body were sent.
-pub fn send(stream: &mut TcpStream, answer: Answer) -> io::Result<u64> {
+/// Writes the answer. `sent` counts the bytes of its body, each before it leaves: whoever has received one finds it counted.
+pub fn send(stream: &mut TcpStream, answer: Answer, sent: &AtomicU64) -> io::Result<()> {
     let mut head = format!(
         "HTTP/1.1 {} Imitated\r\nConnection: close\r\nCache-Control: no-store\r\n",
         answer.status
@@ -105,15 +113,14 @@ pub fn send(stream: &mut TcpStream, answer: Answer) -> io::Result<u64> {
         false => format!("Content-Length: {}\r\n\r\n", answer.bytes),
     };
     stream.write_all(head.as_bytes())?;
-    let end = answer.cut.unwrap_or(answer.bytes);
-    let mut body = answer.body.take(end);
+    let mut body = answer.body.take(answer.cut.unwrap_or(answer.bytes));
     let mut piece = vec![0; PIECE];
-    let mut sent = 0;
-    while sent < end {
+    loop {
         let read = body.read(&mut piece)?;
         if read == 0 {
             break;
         }
+        sent.fetch_add(read as u64, Ordering::SeqCst);
         if answer.chunked {
             write!(stream, "{read:x}\r\n")?;
         }
@@ -121,12 +128,14 @@ pub fn send(stream: &mut TcpStream, answer: Answer) -> io::Result<u64> {
         if answer.chunked {
             stream.write_all(b"\r\n")?;
         }
-        sent += read as u64;
-        thread::sleep(answer.pace);
+    }
+    if answer.cut.is_some() && answer.then == Then::Stall {
+        stream.flush()?;
+        // Comes back when the page has closed the connection.
+        stream.read_exact(&mut [0])?;
     }
     if answer.chunked {
         stream.write_all(b"0\r\n\r\n")?;
     }
-    stream.flush()?;
-    Ok(sent)
+    stream.flush()
 }
