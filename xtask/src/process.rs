@@ -49,6 +49,27 @@ pub fn run_reading(command: &mut Command, mut each: impl FnMut(&str)) -> Result<
     Ok(())
 }
 
+/// Runs a command of cargo and returns the files that it says it has built, the programs and libraries.
+pub fn built(cargo: &mut Command) -> Result<Vec<PathBuf>> {
+    cargo.args(["--message-format", "json-render-diagnostics"]);
+    show(cargo);
+    let output = cargo
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {}", name(cargo)))?;
+    if !output.status.success() {
+        bail!("{} failed ({})", line(cargo), output.status);
+    }
+    let files = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|message| message["filenames"].as_array().cloned())
+        .flatten()
+        .filter_map(|file| Some(PathBuf::from(file.as_str()?)))
+        .collect();
+    Ok(files)
+}
+
 /// What `program arguments...` prints, trimmed; `None` if it cannot be started or fails.
 pub fn output(program: impl AsRef<Path>, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program.as_ref())
@@ -63,20 +84,21 @@ pub fn output(program: impl AsRef<Path>, arguments: &[&str]) -> Option<String> {
 /// Where a program lies on the search path.
 pub fn find(program: &str) -> Option<PathBuf> {
     let file = format!("{program}{}", std::env::consts::EXE_SUFFIX);
-    std::env::split_paths(&search_path())
+    std::env::split_paths(&search_path(None))
         .map(|folder| folder.join(&file))
         .find(|path| path.is_file())
 }
 
-/// `PATH` with cargo's own program folder first, so that what cargo installed is found even where a shell does not look.
-pub fn search_path() -> OsString {
+/// `PATH` with cargo's own program folder in front, so that what cargo installed is found even where a shell does not look, and
+/// before it the folder `first`.
+pub fn search_path(first: Option<&Path>) -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let bin = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
         .map(|home| home.join("bin"));
-    let folders = bin.into_iter().chain(std::env::split_paths(&path));
-    std::env::join_paths(folders).unwrap_or(path)
+    let folders = first.map(Path::to_path_buf).into_iter().chain(bin);
+    std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap_or(path)
 }
 
 fn show(command: &Command) {

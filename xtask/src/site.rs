@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, write::GzEncoder};
@@ -63,34 +62,17 @@ fn compile(features: &[String]) -> Result<PathBuf> {
         tools::WASM_TARGET,
         "--profile",
         "web",
-        "--message-format",
-        "json-render-diagnostics",
     ]);
     if !features.is_empty() {
         command.arg("--features").arg(features.join(","));
     }
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("the library does not compile for {}", tools::WASM_TARGET);
-    }
-    let artifacts = String::from_utf8_lossy(&output.stdout);
-    let wasm = artifacts
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|message| {
-            let files = message["filenames"].as_array()?.clone();
-            files
-                .into_iter()
-                .find_map(|file| Some(PathBuf::from(file.as_str()?)))
-        })
+    process::built(&mut command)?
+        .into_iter()
         .rfind(|file| {
             file.file_name()
                 .is_some_and(|name| name == format!("{MODULE}.wasm").as_str())
-        });
-    wasm.context("cargo named no .wasm file among what it built")
+        })
+        .context("cargo named no .wasm file among what it built")
 }
 
 /// Empties the folder, but only one that is new or that an earlier build left.

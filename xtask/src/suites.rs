@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::report::{Counts, Report};
+use crate::report::{Report, Tests};
 use crate::{hosts, process, root, serve, site, tools};
 
 /// The page tests open the site below this path: a URL that is not relative fails there.
@@ -47,7 +47,6 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if wanted(Group::Wasm) {
         tools::driver(&tools::browser()?)?;
-        tools::wasm_pack()?;
     }
     if wanted(Group::Page) || wanted(Group::Hosts) {
         tools::browser()?;
@@ -61,11 +60,11 @@ pub fn run(options: &Options) -> Result<()> {
         wasm(&mut report);
     }
     if wanted(Group::Page) {
-        suite(&mut report, "page tests", |counts| page(counts, &[]));
+        suite(&mut report, "page tests", |tests| page(tests, &[]));
     }
     if wanted(Group::Hosts) {
-        suite(&mut report, "host tests", |counts| {
-            page(counts, &["hosts.spec.js", "models.spec.js"])
+        suite(&mut report, "host tests", |tests| {
+            page(tests, &["hosts.spec.js", "models.spec.js"])
         });
     }
     report.print();
@@ -98,14 +97,15 @@ fn native(report: &mut Report) {
         "gpt2-webgpu/test-hooks",
     ]);
     check(report, "docs", docs.env("RUSTDOCFLAGS", "--deny warnings"));
-    suite(report, "native tests", |counts| {
-        let mut tests = process::cargo(&["test", "--no-fail-fast", "--features", "test-hooks"]);
-        process::run_reading(&mut tests, |line| counts.add_line(line))
+    suite(report, "native tests", |tests| {
+        // The cases that take time share a device and wait for each other: one at a time, and each has a time of its own.
+        let mut command = process::cargo(&["test", "--no-fail-fast", "--features", "test-hooks"]);
+        run_tests(command.args(["--", "--test-threads", "1"]), tests)
     });
     // Apart from the others, so that what cargo has built to run this program is used again.
-    suite(report, "xtask tests", |counts| {
-        let mut tests = process::cargo(&["test", "--package", "xtask"]);
-        process::run_reading(&mut tests, |line| counts.add_line(line))
+    suite(report, "xtask tests", |tests| {
+        let mut command = process::cargo(&["test", "--package", "xtask"]);
+        run_tests(command.args(["--", "--test-threads", "1"]), tests)
     });
 }
 
@@ -118,21 +118,20 @@ fn wasm(report: &mut Report) {
         "clippy (wasm)",
         clippy.args(["--", "--deny", "warnings"]),
     );
-    suite(report, "wasm tests", |counts| {
-        let mut tests = Command::new(
-            process::find("wasm-pack").context("wasm-pack is not on the search path")?,
-        );
-        tests
+    suite(report, "wasm tests", |tests| {
+        let tools = tools::browser_tools()?;
+        let mut command = Command::new(tools.join("wasm-pack"));
+        command
             .args(["test", "--headless", "--chrome"])
             .args(["--", "--features", "test-hooks"])
+            .env("PATH", process::search_path(Some(&tools)))
             .current_dir(root());
-        tests.env("PATH", process::search_path());
-        process::run_reading(&mut tests, |line| counts.add_line(line))
+        run_tests(&mut command, tests)
     });
 }
 
 /// The site with test hooks, in the profile that is shipped, in a folder of its own; `specs` are the files to run, all if none is named.
-fn page(counts: &mut Counts, specs: &[&str]) -> Result<()> {
+fn page(tests: &mut Tests, specs: &[&str]) -> Result<()> {
     let out = root().join("target/test-site");
     site::build(&site::Options {
         features: vec!["test-hooks".to_string()],
@@ -145,28 +144,33 @@ fn page(counts: &mut Counts, specs: &[&str]) -> Result<()> {
     if report.exists() {
         fs::remove_file(&report)?;
     }
-    let mut tests = Command::new("node");
-    tests
+    let mut command = Command::new("node");
+    command
         .args(["node_modules/@playwright/test/cli.js", "test"])
         .args(specs)
         .current_dir(&folder);
-    tests
+    command
         .env("SITE_URL", url)
         .env("HOSTS_URL", hosts::in_background(hosts::models(None))?)
         .env("CHROMIUM", tools::browser()?);
-    let result = process::run(&mut tests);
-    *counts = read_report(&report)?;
-    result
+    let result = process::run(&mut command);
+    *tests = read_report(&report)?;
+    result.with_context(|| {
+        format!(
+            "what the failed tests left (a screenshot, the console, the requests to the imitated hosts) lies in {}",
+            folder.join("output/results").display()
+        )
+    })
 }
 
-fn read_report(file: &Path) -> Result<Counts> {
+fn read_report(file: &Path) -> Result<Tests> {
     let text = fs::read_to_string(file)
         .with_context(|| format!("the page tests left no report in {}", file.display()))?;
     let report: serde_json::Value = serde_json::from_str(&text)?;
     if !report["stats"].is_object() {
         bail!("{} is not a report of Playwright", file.display());
     }
-    Ok(Counts::from_playwright(&report))
+    Ok(Tests::from_playwright(&report))
 }
 
 fn check(report: &mut Report, name: &'static str, command: &mut Command) {
@@ -175,9 +179,14 @@ fn check(report: &mut Report, name: &'static str, command: &mut Command) {
     report.check(name, result, start.elapsed());
 }
 
-fn suite(report: &mut Report, name: &'static str, run: impl FnOnce(&mut Counts) -> Result<()>) {
+fn suite(report: &mut Report, name: &'static str, run: impl FnOnce(&mut Tests) -> Result<()>) {
     let start = Instant::now();
-    let mut counts = Counts::default();
-    let result = run(&mut counts);
-    report.suite(name, counts, result, start.elapsed());
+    let mut tests = Tests::default();
+    let result = run(&mut tests);
+    report.suite(name, tests, result, start.elapsed());
+}
+
+/// Runs tests that tell their outcome line by line.
+fn run_tests(command: &mut Command, tests: &mut Tests) -> Result<()> {
+    process::run_reading(command, |line| tests.add_line(line, Instant::now()))
 }

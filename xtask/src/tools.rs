@@ -12,8 +12,6 @@ use crate::{process, root};
 
 /// The target that the browser runs.
 pub const WASM_TARGET: &str = "wasm32-unknown-unknown";
-/// The version of wasm-pack that the tests run with.
-const WASM_PACK: &str = "0.15.1";
 
 /// Adds the wasm32 target to the toolchain where it is missing.
 pub fn wasm_target() -> Result<()> {
@@ -135,50 +133,20 @@ fn major(version: &str) -> Option<u32> {
         .find_map(|digits| digits.parse().ok())
 }
 
-/// wasm-pack, and the test runner of exactly the `wasm-bindgen` in the lock file: with that on the search path wasm-pack downloads
-/// nothing. Both come through cargo.
-pub fn wasm_pack() -> Result<()> {
-    // wasm-pack only starts other programs, so it need not be optimised, and then compiles in half the time.
-    cargo_install("wasm-pack", "wasm-pack", WASM_PACK, &["--debug"])?;
-    // Without TLS, since the runner only talks to the driver on this machine.
-    let runner = [
-        "--no-default-features",
-        "--bin",
-        "wasm-bindgen",
-        "--bin",
-        "wasm-bindgen-test-runner",
-    ];
-    cargo_install(
-        "wasm-bindgen-cli",
-        "wasm-bindgen",
-        &locked("wasm-bindgen")?,
-        &runner,
-    )
-}
-
-/// Installs a program with cargo unless this version of it is there: with the dependencies that its makers locked, or, where the
-/// registry no longer holds all of those, with the newest compatible ones.
-fn cargo_install(package: &str, program: &str, version: &str, flags: &[&str]) -> Result<()> {
-    let found = process::find(program).and_then(|path| process::output(path, &["--version"]));
-    if found.is_some_and(|text| text.split_whitespace().nth(1) == Some(version)) {
-        return Ok(());
-    }
-    println!("{program} {version} is missing; compiling it takes some minutes, once");
-    let install = |locked: &[&str]| {
-        let mut command = process::cargo(&["install", package, "--version", version, "--force"]);
-        process::run(command.args(flags).args(locked))
-    };
-    install(&["--locked"]).or_else(|_| install(&[]))
-}
-
-/// The version of a package in the lock file.
-fn locked(package: &str) -> Result<String> {
-    let lock = fs::read_to_string(root().join("Cargo.lock")).context("cannot read Cargo.lock")?;
-    let version = lock
-        .split_once(&format!("name = \"{package}\"\nversion = \""))
-        .and_then(|(_, rest)| rest.split('"').next())
-        .with_context(|| format!("Cargo.lock names no {package}"))?;
-    Ok(version.to_string())
+/// wasm-pack and the programs that it starts, in the versions of the lock file. Returns the folder that holds them.
+pub fn browser_tools() -> Result<PathBuf> {
+    let built = process::built(&mut process::cargo(&[
+        "build",
+        "--package",
+        "browser-tools",
+    ]))?;
+    let folder = built
+        .iter()
+        .find(|file| file.file_stem().is_some_and(|name| name == "wasm-pack"))
+        .and_then(|file| file.parent());
+    Ok(folder
+        .context("cargo named no wasm-pack among what it built")?
+        .to_path_buf())
 }
 
 /// Node and npm for the page tests, and the packages that their lock file names.
@@ -261,12 +229,5 @@ mod tests {
             Some(155)
         );
         assert_eq!(major(""), None);
-    }
-
-    #[test]
-    fn the_bindings_are_written_by_the_version_that_the_library_uses() {
-        let version = locked("wasm-bindgen").unwrap();
-        assert_eq!(locked("wasm-bindgen-cli-support").unwrap(), version);
-        assert!(locked("no-such-package").is_err());
     }
 }
